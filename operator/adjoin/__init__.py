@@ -1,0 +1,1 @@
+"""The Adjoin operator: device neighbourhoods for Kubernetes pods."""

@@ -1,0 +1,424 @@
+"""API objects, reduced to the few fields that decisions depend on.
+
+In come raw JSON objects as the API server or a file holds them; out go frozen facts. Reading is lenient: a field of a newer version is
+ignored and a malformed object of a foreign kind raises `ValueError` with the field. Nothing here decides anything.
+
+Facts of one object are replaced as a whole when the object changes and are shared between views by identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from adjoin_allocator.cel import AttributeValue, Quantity, Version
+from adjoin_allocator.model import DeviceID, Node, Taint
+
+from adjoin.api import DeviceClaim, DevicePool
+from adjoin.api.names import (
+    ANNOTATION_BINDING,
+    ANNOTATION_CONTAINERS,
+    ANNOTATION_REPLICA,
+    GATE,
+    GROUP,
+    LABEL_CLAIM,
+)
+
+Raw = Mapping[str, Any]
+
+JOB_INDEX = "batch.kubernetes.io/job-completion-index"
+STATEFULSET_INDEX = "apps.kubernetes.io/pod-index"
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Identity and version of an object. `version` is its resourceVersion as a number: equal or greater means as new or newer."""
+
+    uid: str
+    namespace: str
+    name: str
+    version: int
+    generation: int
+    created: float | None
+    deleting: float | None
+    """When deletion was asked (deletionTimestamp, seconds since the epoch), else None."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name of a cluster-scoped object."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def timestamp(text: str | None) -> float | None:
+    """Seconds since the epoch of an RFC 3339 text, None of None."""
+    if not text:
+        return None
+    moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def read_meta(obj: Raw) -> Meta:
+    """The metadata of any object; absent fields are empty or 0."""
+    meta = obj.get("metadata") or {}
+    version = str(meta.get("resourceVersion") or "0")
+    return Meta(
+        uid=meta.get("uid") or "",
+        namespace=meta.get("namespace") or "",
+        name=meta.get("name") or "",
+        version=int(version) if version.isdigit() else 0,
+        generation=meta.get("generation") or 0,
+        created=timestamp(meta.get("creationTimestamp")),
+        deleting=timestamp(meta.get("deletionTimestamp")),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClaimFacts:
+    """A DeviceClaim: its spec as a model, its status as it stands."""
+
+    meta: Meta
+    claim: DeviceClaim
+    status: Raw
+    finalizers: tuple[str, ...]
+
+
+def read_claim(obj: Raw) -> ClaimFacts:
+    """Facts of a DeviceClaim. Raises `ValueError` (pydantic's) when the spec cannot be read at all."""
+    return ClaimFacts(
+        meta=read_meta(obj),
+        claim=DeviceClaim.model_validate(obj),
+        status=obj.get("status") or {},
+        finalizers=tuple((obj.get("metadata") or {}).get("finalizers") or ()),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolFacts:
+    """A DevicePool: its spec as a model, its status as it stands."""
+
+    meta: Meta
+    pool: DevicePool
+    status: Raw
+    finalizers: tuple[str, ...]
+    annotations: Mapping[str, str]
+
+
+def read_pool(obj: Raw) -> PoolFacts:
+    """Facts of a DevicePool. Raises `ValueError` when the spec cannot be read at all."""
+    meta = obj.get("metadata") or {}
+    return PoolFacts(
+        meta=read_meta(obj),
+        pool=DevicePool.model_validate(obj),
+        status=obj.get("status") or {},
+        finalizers=tuple(meta.get("finalizers") or ()),
+        annotations=meta.get("annotations") or {},
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PodFacts:
+    """A pod that names a DeviceClaim.
+
+    Attributes:
+        claim: The DeviceClaim's name (label), in the pod's namespace.
+        token: The binding token that admission gave it.
+        containers: Raw text of the annotation that says which container gets which request, or "".
+        replica: The replica index it names: annotation, else Job completion index, else StatefulSet pod index, else None.
+        gates: Names of its scheduling gates.
+        resource_claims: Names of the ResourceClaims of ours in its spec, in order.
+        node: Node it is bound to, or "".
+        phase: status.phase.
+        started: A container of it was seen started (running or terminated).
+        stopped: Every container that was seen is terminated.
+        affinity: spec.affinity as it stands.
+    """
+
+    meta: Meta
+    claim: str
+    token: str
+    containers: str
+    replica: int | None
+    gates: tuple[str, ...]
+    resource_claims: tuple[str, ...]
+    node: str
+    phase: str
+    started: bool
+    stopped: bool
+    affinity: Raw
+
+    @property
+    def finished(self) -> bool:
+        """It has ended and will not run again."""
+        return self.phase in ("Succeeded", "Failed")
+
+    @property
+    def gated(self) -> bool:
+        """Our own gate is still on it."""
+        return GATE in self.gates
+
+    @property
+    def foreign_gates(self) -> tuple[str, ...]:
+        """Gates that others put on it."""
+        return tuple(gate for gate in self.gates if gate != GATE)
+
+
+def _index(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int | None:
+    for text in (
+        annotations.get(ANNOTATION_REPLICA) or labels.get(ANNOTATION_REPLICA),
+        labels.get(JOB_INDEX) or annotations.get(JOB_INDEX),
+        labels.get(STATEFULSET_INDEX),
+    ):
+        if text is not None and text.isascii() and text.isdigit():
+            return int(text)
+    return None
+
+
+def read_pod(obj: Raw) -> PodFacts | None:
+    """Facts of a pod, or None when it names no DeviceClaim."""
+    meta = obj.get("metadata") or {}
+    labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
+    if LABEL_CLAIM not in labels:
+        return None
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    states = [
+        container.get("state") or {}
+        for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+        for container in status.get(kind) or ()
+    ]
+    prefix = f"adjoin-{labels[LABEL_CLAIM]}-"
+    return PodFacts(
+        meta=read_meta(obj),
+        claim=labels[LABEL_CLAIM],
+        token=annotations.get(ANNOTATION_BINDING, ""),
+        containers=annotations.get(ANNOTATION_CONTAINERS, ""),
+        replica=_index(labels, annotations),
+        gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),
+        resource_claims=tuple(
+            entry["resourceClaimName"]
+            for entry in spec.get("resourceClaims") or ()
+            if (entry.get("resourceClaimName") or "").startswith(prefix)
+        ),
+        node=spec.get("nodeName") or "",
+        phase=status.get("phase") or "Pending",
+        started=any("running" in state or "terminated" in state for state in states),
+        stopped=bool(states) and all("terminated" in state for state in states),
+        affinity=spec.get("affinity") or {},
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ResourceClaimFacts:
+    """A ResourceClaim, ours or foreign.
+
+    Attributes:
+        owner: UID of the DeviceClaim in its ownerReferences, or "".
+        ours: It carries our label or an owner of our group: only Adjoin makes such.
+        allocated: status.allocation is set.
+        devices: Devices in its allocation, those with adminAccess left out (they exclude nobody).
+        reserved: UIDs of the pods in reservedFor.
+        labels: Its labels.
+        finalizers: Its finalizers.
+    """
+
+    meta: Meta
+    owner: str
+    ours: bool
+    allocated: bool
+    devices: tuple[DeviceID, ...]
+    reserved: tuple[str, ...]
+    labels: Mapping[str, str]
+    finalizers: tuple[str, ...]
+
+
+def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
+    """Facts of a ResourceClaim."""
+    meta, status = obj.get("metadata") or {}, obj.get("status") or {}
+    owner = ""
+    for reference in meta.get("ownerReferences") or ():
+        if reference.get("kind") == "DeviceClaim" and (reference.get("apiVersion") or "").startswith(f"{GROUP}/"):
+            owner = reference.get("uid") or ""
+    allocation = status.get("allocation") or {}
+    results = (allocation.get("devices") or {}).get("results") or ()
+    labels = meta.get("labels") or {}
+    return ResourceClaimFacts(
+        meta=read_meta(obj),
+        owner=owner,
+        ours=bool(owner) or LABEL_CLAIM in labels,
+        allocated="allocation" in status and status["allocation"] is not None,
+        devices=tuple(DeviceID(r["driver"], r["pool"], r["device"]) for r in results if not r.get("adminAccess")),
+        reserved=tuple(r.get("uid") or "" for r in status.get("reservedFor") or ()),
+        labels=labels,
+        finalizers=tuple(meta.get("finalizers") or ()),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDevice:
+    """A device as a driver publishes it; names are fully qualified (`domain/name`). `node` overrides the slice's, or is ""."""
+
+    name: str
+    attributes: Mapping[str, AttributeValue]
+    capacity: Mapping[str, Quantity]
+    taints: tuple[Taint, ...]
+    allow_multiple_allocations: bool
+    node: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SliceFacts:
+    """A ResourceSlice. `node` is "" for devices that are not local to one node."""
+
+    meta: Meta
+    driver: str
+    pool: str
+    generation: int
+    slices: int
+    """How many slices the pool's generation has in all (resourceSliceCount)."""
+    node: str
+    devices: tuple[PublishedDevice, ...]
+
+
+def qualified(name: str, domain: str) -> str:
+    """`name` with its domain; names without one belong to `domain`."""
+    return name if "/" in name else f"{domain}/{name}"
+
+
+def read_attribute(value: Raw) -> AttributeValue:
+    """The value of one DeviceAttribute: a scalar, or a tuple of scalars of one type."""
+    for key in ("string", "int", "bool"):
+        if value.get(key) is not None:
+            return value[key]  # type: ignore[no-any-return]
+    if value.get("version") is not None:
+        return Version.parse(value["version"])
+    for key in ("strings", "ints", "bools"):
+        if value.get(key) is not None:
+            return tuple(value[key])
+    if value.get("versions") is not None:
+        return tuple(Version.parse(text) for text in value["versions"])
+    raise ValueError(f"attribute value {dict(value)!r}: expected one of string, int, bool, version, strings, ints, bools, versions")
+
+
+def read_taint(taint: Raw) -> Taint:
+    """A taint of a node, a device or a DeviceTaintRule."""
+    return Taint(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
+
+
+def read_device(device: Raw, driver: str) -> PublishedDevice:
+    """One entry of `spec.devices` of a ResourceSlice. An attribute that cannot be read counts as absent."""
+    # 1.34's predecessors nest everything but the name under `basic`; drivers of that age are still around in dumps.
+    body = device.get("basic") or device
+    attributes: dict[str, AttributeValue] = {}
+    for name, value in (body.get("attributes") or {}).items():
+        try:
+            attributes[qualified(name, driver)] = read_attribute(value)
+        except ValueError:
+            continue
+    return PublishedDevice(
+        name=device["name"],
+        attributes=attributes,
+        capacity={
+            qualified(name, driver): Quantity.parse(str(value["value"] if isinstance(value, Mapping) else value))
+            for name, value in (body.get("capacity") or {}).items()
+        },
+        taints=tuple(read_taint(taint) for taint in body.get("taints") or ()),
+        allow_multiple_allocations=bool(body.get("allowMultipleAllocations")),
+        node=body.get("nodeName") or "",
+    )
+
+
+def read_slice(obj: Raw) -> SliceFacts:
+    """Facts of a ResourceSlice. A pool without `generation` is of generation 0."""
+    spec = obj.get("spec") or {}
+    pool = spec.get("pool") or {}
+    driver = spec.get("driver") or ""
+    return SliceFacts(
+        meta=read_meta(obj),
+        driver=driver,
+        pool=pool.get("name") or "",
+        generation=pool.get("generation") or 0,
+        slices=pool.get("resourceSliceCount") or 1,
+        node=spec.get("nodeName") or "",
+        devices=tuple(read_device(device, driver) for device in spec.get("devices") or ()),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeFacts:
+    """A Node: what placing needs, its boot id and the extended resources it can give."""
+
+    meta: Meta
+    node: Node
+    boot_id: str
+    allocatable: Mapping[str, int]
+    """Extended resources (a name with a domain) by name."""
+
+
+def read_node(obj: Raw) -> NodeFacts:
+    """Facts of a Node. Without a Ready condition it counts as ready (a node made by hand for `plan`)."""
+    meta, spec, status = obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
+    ready = next((c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"), "True")
+    return NodeFacts(
+        meta=read_meta(obj),
+        node=Node(
+            name=meta.get("name") or "",
+            labels=meta.get("labels") or {},
+            ready=ready == "True" and not meta.get("deletionTimestamp"),
+            unschedulable=bool(spec.get("unschedulable")),
+            taints=tuple(read_taint(taint) for taint in spec.get("taints") or ()),
+        ),
+        boot_id=(status.get("nodeInfo") or {}).get("bootID") or "",
+        allocatable={
+            name: Quantity.parse(str(amount)).as_int() for name, amount in (status.get("allocatable") or {}).items() if "/" in name
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaintRuleFacts:
+    """A DeviceTaintRule: which devices ("" = any) get which taint; `pool_name` is set on our guards."""
+
+    meta: Meta
+    driver: str
+    pool: str
+    device: str
+    taint: Taint
+    guards: str
+    """Name of the DevicePool whose guard this is (our label), or ""."""
+
+    def covers(self, device: DeviceID) -> bool:
+        """Whether the rule selects `device`."""
+        return (
+            self.driver in ("", device.driver) and self.pool in ("", device.pool) and self.device in ("", device.device)
+        )
+
+
+LABEL_GUARD = f"{GROUP}/guards-pool"
+
+
+def read_taint_rule(obj: Raw) -> TaintRuleFacts:
+    """Facts of a DeviceTaintRule."""
+    spec = obj.get("spec") or {}
+    selector = spec.get("deviceSelector") or {}
+    return TaintRuleFacts(
+        meta=read_meta(obj),
+        driver=selector.get("driver") or "",
+        pool=selector.get("pool") or "",
+        device=selector.get("device") or "",
+        taint=read_taint(spec.get("taint") or {}),
+        guards=((obj.get("metadata") or {}).get("labels") or {}).get(LABEL_GUARD, ""),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ConfigMapFacts:
+    """A ConfigMap's text."""
+
+    meta: Meta
+    data: Mapping[str, str]
+
+
+def read_config_map(obj: Raw) -> ConfigMapFacts:
+    """Facts of a ConfigMap."""
+    return ConfigMapFacts(meta=read_meta(obj), data=obj.get("data") or {})

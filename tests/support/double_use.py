@@ -1,0 +1,176 @@
+"""Was a device ever in two hands? Replays everything that a watcher of the API server could have seen.
+
+`Recorder` watches DeviceClaims and ResourceClaims from a start on, in threads, with nothing of the project's own code between it and the
+server. `violations()` puts all events in the order in which the server committed them and checks every instant in between:
+
+- a device stands in the status of at most one DeviceClaim;
+- a device is in the allocation of at most one ResourceClaim (adminAccess left out), and if a DeviceClaim holds the device then the
+  ResourceClaim is owned by that very DeviceClaim, by UID;
+- a DeviceClaim never names one device twice.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+from tests.controlplane.client import ApiFailure
+from tests.controlplane.server import ControlPlane
+
+CLAIMS = "/apis/adjoin.dev/v1alpha1/deviceclaims"
+RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+Device = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One committed change: `gone` is set when the object was deleted."""
+
+    revision: int
+    kind: str
+    gone: bool
+    obj: Mapping[str, Any]
+
+
+@dataclass
+class Recorder:
+    """Context manager: records from the moment it is entered. `changes` grows while it runs."""
+
+    plane: ControlPlane
+    changes: list[Change] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _threads: list[threading.Thread] = field(default_factory=list)
+    _seen: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    _broken: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> Recorder:
+        for kind, path in (("DeviceClaim", CLAIMS), ("ResourceClaim", RESOURCE_CLAIMS)):
+            listed = self.plane.request("GET", path)
+            self._note(kind, False, listed["items"])
+            version = listed["metadata"]["resourceVersion"]
+            thread = threading.Thread(target=self._follow, args=(kind, path, version), daemon=True, name=f"watch {kind}")
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(10)
+
+    def _note(self, kind: str, gone: bool, objects: Iterable[Mapping[str, Any]]) -> None:
+        for obj in objects:
+            revision = int(obj["metadata"]["resourceVersion"])
+            self._seen[kind] = max(self._seen[kind], revision)
+            self.changes.append(Change(revision, kind, gone, obj))
+
+    def _follow(self, kind: str, path: str, version: str) -> None:
+        while not self._stop.is_set():
+            try:
+                version = self._watch_once(kind, path, version)
+            except (OSError, HTTPException, ApiFailure):
+                # The API server is away or was killed; its history is not: the watch goes on where it was.
+                self._stop.wait(0.2)
+            except ValueError as error:
+                self._broken.append(f"{kind}: {error}")
+                return
+
+    def _watch_once(self, kind: str, path: str, version: str) -> str:
+        connection = HTTPSConnection(urlsplit(self.plane.url).netloc, timeout=5, context=self.plane.ssl_context)
+        try:
+            connection.request("GET", f"{path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=300")
+            response = connection.getresponse()
+            if response.status != 200:
+                raise ConnectionError(f"watch of {kind} answered {response.status}")
+            while not self._stop.is_set():
+                try:
+                    line = response.readline()
+                except TimeoutError:
+                    return version
+                if not line:
+                    return version
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise ValueError(f"watch ended: {event['object']}")
+                version = event["object"]["metadata"]["resourceVersion"]
+                if event["type"] != "BOOKMARK":
+                    self._note(kind, event["type"] == "DELETED", [event["object"]])
+            return version
+        finally:
+            connection.close()
+
+    def catch_up(self, seconds: float = 10.0) -> None:
+        """Waits until everything committed up to now was seen."""
+        wanted = {}
+        for kind, path in (("DeviceClaim", CLAIMS), ("ResourceClaim", RESOURCE_CLAIMS)):
+            items = self.plane.request("GET", path)["items"]
+            wanted[kind] = max((int(item["metadata"]["resourceVersion"]) for item in items), default=0)
+        waited = threading.Event()
+        for _ in range(int(seconds / 0.05)):
+            if all(self._seen[kind] >= revision for kind, revision in wanted.items()):
+                return
+            waited.wait(0.05)
+        raise AssertionError(f"the recorder did not catch up: wanted {wanted}, has {dict(self._seen)}")
+
+    def violations(self) -> list[str]:
+        """Every instant at which a device was in two hands, in words; empty when there was none."""
+        return [*self._broken, *violations(self.changes)]
+
+
+def held(claim: Mapping[str, Any]) -> list[Device]:
+    """Devices in the status of a DeviceClaim."""
+    replicas = ((claim.get("status") or {}).get("allocation") or {}).get("replicas") or []
+    return [(d["driver"], d["pool"], d["device"]) for replica in replicas for d in replica.get("devices") or []]
+
+
+def allocated(claim: Mapping[str, Any]) -> list[Device]:
+    """Devices in the allocation of a ResourceClaim that exclude others."""
+    results = (((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}).get("results") or []
+    return [(r["driver"], r["pool"], r["device"]) for r in results if not r.get("adminAccess")]
+
+
+def _owner(claim: Mapping[str, Any]) -> str:
+    return next((o["uid"] for o in claim["metadata"].get("ownerReferences") or [] if o["kind"] == "DeviceClaim"), "")
+
+
+def violations(changes: Iterable[Change]) -> list[str]:
+    """The check over recorded changes, in whatever order they were noted."""
+    found: list[str] = []
+    claims: dict[str, tuple[str, list[Device]]] = {}
+    deliveries: dict[str, tuple[str, str, list[Device]]] = {}
+    for change in sorted(changes, key=lambda c: c.revision):
+        meta = change.obj["metadata"]
+        name = f"{meta['namespace']}/{meta['name']}"
+        if change.kind == "DeviceClaim":
+            claims.pop(meta["uid"], None)
+            devices = held(change.obj)
+            if not change.gone:
+                claims[meta["uid"]] = (name, devices)
+                found += [
+                    f"revision {change.revision}: DeviceClaim {name} names {device} twice"
+                    for device in sorted(set(devices))
+                    if devices.count(device) > 1
+                ]
+        else:
+            deliveries.pop(meta["uid"], None)
+            devices = allocated(change.obj)
+            if not change.gone and devices:
+                deliveries[meta["uid"]] = (name, _owner(change.obj), devices)
+        for device in devices if not change.gone else []:
+            holders = {uid: held_by for uid, (held_by, those) in claims.items() if device in those}
+            givers = {uid: (by, owner) for uid, (by, owner, those) in deliveries.items() if device in those}
+            if len(holders) > 1:
+                found.append(f"revision {change.revision}: {device} is held by DeviceClaims {sorted(holders.values())}")
+            if len(givers) > 1:
+                found.append(f"revision {change.revision}: {device} is in ResourceClaims {sorted(by for by, _ in givers.values())}")
+            for by, owner in givers.values():
+                strangers = sorted(held_by for uid, held_by in holders.items() if uid != owner)
+                if strangers:
+                    found.append(f"revision {change.revision}: {device} is in ResourceClaim {by} but held by {strangers}")
+    return found

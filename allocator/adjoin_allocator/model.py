@@ -10,6 +10,7 @@ that survives renaming; a claim is its UID.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,6 +19,17 @@ from typing import NamedTuple, NewType
 from adjoin_allocator.cel import AttributeValue, Quantity, Selector
 
 ClaimUID = NewType("ClaimUID", str)
+
+_DIGITS = re.compile(r"([0-9]+)")
+
+
+def natural_key(text: str) -> tuple[tuple[str | int, ...], str]:
+    """Sort key of the natural order of names: digits compare as numbers, so `nic-10` comes after `nic-9`.
+
+    The text itself comes last, so that names which differ only in leading zeros are still in one fixed order.
+    """
+    parts = _DIGITS.split(text)
+    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts)), text
 
 
 class DeviceID(NamedTuple):

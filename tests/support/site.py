@@ -1,0 +1,188 @@
+"""A corner of a shared cluster for one test: own namespace, own nodes, own pools; nothing of it is left afterwards.
+
+Comes in: an `Installation` with an operator. Names are the test's own, so tests may share a control plane. Everything is read back from the API
+server; nothing here knows what the operator remembers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.controlplane.client import MERGE_PATCH, ApiFailure
+from tests.controlplane.nodes import create_objects, wait_nodes_ready
+from tests.controlplane.server import ControlPlane
+from tests.support.waiting import eventually
+
+Manifest = dict[str, Any]
+PATHS = {
+    "DeviceClaim": ("/apis/adjoin.dev/v1alpha1", "deviceclaims", True),
+    "DevicePool": ("/apis/adjoin.dev/v1alpha1", "devicepools", False),
+    "DeviceShare": ("/apis/adjoin.dev/v1alpha1", "deviceshares", False),
+    "ResourceClaim": ("/apis/resource.k8s.io/v1", "resourceclaims", True),
+    "ResourceSlice": ("/apis/resource.k8s.io/v1", "resourceslices", False),
+    "DeviceTaintRule": ("/apis/resource.k8s.io/v1", "devicetaintrules", False),
+    "DeviceClass": ("/apis/resource.k8s.io/v1", "deviceclasses", False),
+    "Pod": ("/api/v1", "pods", True),
+    "Node": ("/api/v1", "nodes", False),
+    "Namespace": ("/api/v1", "namespaces", False),
+    "ConfigMap": ("/api/v1", "configmaps", True),
+    "Deployment": ("/apis/apps/v1", "deployments", True),
+    "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
+    "Job": ("/apis/batch/v1", "jobs", True),
+    "Event": ("/apis/events.k8s.io/v1", "events", True),
+    "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
+}
+_numbers = itertools.count()
+
+
+def pod(name: str, claim: str, **metadata: Any) -> Manifest:
+    """A pod that asks for a DeviceClaim."""
+    labels = {"adjoin.dev/claim": claim, **metadata.pop("labels", {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels, **metadata},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "registry.test/workload:1"}],
+            # Simulated nodes carry this taint in some tests; tolerating it here costs nothing elsewhere.
+            "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
+        },
+    }
+
+
+@dataclass
+class Site:
+    """One test's own objects on a shared cluster."""
+
+    plane: ControlPlane
+    namespace: str
+    _made: list[tuple[str, str, str]] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, plane: ControlPlane, purpose: str) -> Site:
+        """A fresh namespace whose name starts with `purpose`."""
+        site = cls(plane, f"{purpose}-{next(_numbers)}")
+        site.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": site.namespace}})
+        eventually(
+            lambda: site.find(f"/api/v1/namespaces/{site.namespace}/serviceaccounts/default"),
+            bool,
+            what="the namespace's default ServiceAccount",
+        )
+        return site
+
+    # ---------------------------------------------------------------- requests
+
+    def path(self, kind: str, name: str = "", namespace: str | None = None) -> str:
+        """The path of a kind's collection here, or of one object."""
+        root, plural, namespaced = PATHS[kind]
+        middle = f"/namespaces/{self.namespace if namespace is None else namespace}" if namespaced else ""
+        return f"{root}{middle}/{plural}" + (f"/{name}" if name else "")
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Creates an object (in the site's namespace unless it names one); raises `ApiFailure` when refused."""
+        kind, meta = manifest["kind"], manifest["metadata"]
+        made: Manifest = self.plane.request("POST", self.path(kind, namespace=meta.get("namespace")), manifest)
+        self._made.append((kind, made["metadata"].get("namespace", ""), made["metadata"]["name"]))
+        return made
+
+    def fill(self, objects: Iterable[Manifest]) -> None:
+        """Creates many objects at once and remembers them for the end."""
+        for made in asyncio.run(create_objects(self.plane, objects)):
+            self._made.append((made["kind"], made["metadata"].get("namespace", ""), made["metadata"]["name"]))
+
+    def nodes_ready(self, *names: str) -> None:
+        """Until kwok has made these nodes Ready."""
+        asyncio.run(wait_nodes_ready(self.plane, names))
+
+    def find(self, path: str) -> Manifest | None:
+        """An object or list, or None where there is none."""
+        try:
+            found: Manifest = self.plane.request("GET", path)
+            return found
+        except ApiFailure as failure:
+            if failure.status == 404:
+                return None
+            raise
+
+    def get(self, kind: str, name: str) -> Manifest | None:
+        """An object by name, or None."""
+        return self.find(self.path(kind, name))
+
+    def all(self, kind: str) -> list[Manifest]:
+        """All objects of a kind (here, if it is namespaced)."""
+        listed = self.find(self.path(kind))
+        return listed["items"] if listed else []
+
+    def patch(self, kind: str, name: str, patch: Mapping[str, Any], *, subresource: str = "") -> Manifest:
+        """A merge patch."""
+        path = self.path(kind, name) + (f"/{subresource}" if subresource else "")
+        patched: Manifest = self.plane.request("PATCH", path, patch, content_type=MERGE_PATCH)
+        return patched
+
+    def delete(self, kind: str, name: str, **options: Any) -> None:
+        """Asks for deletion; harmless when it is gone."""
+        try:
+            self.plane.request("DELETE", self.path(kind, name), {"kind": "DeleteOptions", "apiVersion": "v1", **options})
+        except ApiFailure as failure:
+            if failure.status != 404:
+                raise
+
+    # ---------------------------------------------------------------- what is seen
+
+    def claim(self, name: str) -> Manifest:
+        """A DeviceClaim that must exist."""
+        found = self.get("DeviceClaim", name)
+        assert found is not None, f"DeviceClaim {name} is gone"
+        return found
+
+    def wait_phase(self, name: str, *phases: str) -> Manifest:
+        """Until a claim is in one of these phases."""
+        return eventually(
+            lambda: self.claim(name),
+            lambda claim: claim.get("status", {}).get("phase") in phases,
+            what=f"DeviceClaim {name} in phase {' or '.join(phases)}",
+        )
+
+    def wait_running(self, name: str) -> Manifest:
+        """Until a pod runs."""
+        found = eventually(
+            lambda: self.get("Pod", name),
+            lambda pod: pod is not None and pod.get("status", {}).get("phase") == "Running",
+            what=f"pod {name} running",
+        )
+        assert found is not None
+        return found
+
+    def wait_gone(self, kind: str, name: str) -> None:
+        """Until an object is gone."""
+        eventually(lambda: self.get(kind, name), lambda found: found is None, what=f"{kind} {name} gone")
+
+    # ---------------------------------------------------------------- the end
+
+    def close(self) -> None:
+        """Deletes everything made here and waits until it is gone."""
+        self.delete("Namespace", self.namespace)
+        self.wait_gone("Namespace", self.namespace)
+        order = {"DevicePool": 0, "DeviceTaintRule": 1}
+        for kind, namespace, name in sorted(self._made, key=lambda made: order.get(made[0], 2)):
+            if kind != "Namespace" and not namespace:
+                self.delete(kind, name)
+                if kind == "DevicePool":
+                    self.wait_gone(kind, name)
+
+
+def devices(claim: Manifest) -> list[tuple[str, str, str]]:
+    """(request, node, device) of everything a claim holds."""
+    replicas = claim.get("status", {}).get("allocation", {}).get("replicas", [])
+    return [(device["request"], replica["node"], device["device"]) for replica in replicas for device in replica["devices"]]
+
+
+def condition(obj: Manifest, kind: str) -> Manifest:
+    """A condition of a status by its type; empty when it is not there."""
+    found = [c for c in obj.get("status", {}).get("conditions", []) if c["type"] == kind]
+    return found[0] if found else {}

@@ -1,0 +1,89 @@
+"""Status of a DevicePool: counts, tenants, quarantine. Written by Adjoin alone."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import BaseModel, Field
+
+from adjoin.api.common import CONDITIONS_TEXT, UID, Conditions, DeviceRef, Int, Text, Timestamp
+from adjoin.api.marks import ATOMIC, keyed, model_config
+
+Amount = Annotated[Int, Field(ge=0)]
+
+
+class PoolCondition(StrEnum):
+    """Condition types of a DevicePool."""
+
+    READY = "Ready"
+    OVERLAP = "Overlap"
+    TOPOLOGY_MISMATCH = "TopologyMismatch"
+    GUARD_UNAVAILABLE = "GuardUnavailable"
+
+
+class DeviceCounts(BaseModel):
+    """Physical devices of one name, each counted once: capacity is the sum of the other six."""
+
+    model_config = model_config()
+
+    capacity: Amount = Field(default=0, description="All devices.")
+    free: Amount = Field(default=0, description="Devices that can be given out now.")
+    allocated: Amount = Field(default=0, description="Devices of which a claim holds all or a part.")
+    reserved: Amount = Field(default=0, description="Devices held for a claim that waits.")
+    releasing: Amount = Field(default=0, description="Devices that are being freed or cleaned.")
+    unhealthy: Amount = Field(default=0, description="Devices that are tainted or quarantined.")
+    missing: Amount = Field(default=0, description="Devices that a claim holds but nobody publishes any more.")
+
+
+class TenantUsage(BaseModel):
+    """What one tenant holds."""
+
+    model_config = model_config()
+
+    name: Annotated[str, Field(max_length=63)] = Field(description="Name of the tenant.")
+    used: Annotated[dict[str, Amount], Field(max_length=32)] = Field(
+        default_factory=dict, description="Devices held, by device name; parts count in thousandths, rounded up."
+    )
+    borrowed: Annotated[dict[str, Amount], Field(max_length=32)] = Field(
+        default_factory=dict, description="Of these, devices beyond the quota."
+    )
+
+
+class QuarantinedDevice(DeviceRef):
+    """One device that is given to nobody."""
+
+    owner: Annotated[str, Field(max_length=253)] = Field(description="Who put it there.")
+    reason: Annotated[str, Field(max_length=1024)] = Field(description="Why, such as NeedsReset.")
+    exit: Text = Field(description="What ends the quarantine.")
+    since: Timestamp | None = Field(default=None, description="Since when.")
+    claim_uid: UID | None = Field(default=None, alias="claimUID", description="UID of the claim that held it last.")
+
+
+class DevicePoolStatus(BaseModel):
+    """What Adjoin sees in the pool."""
+
+    model_config = model_config()
+
+    observed_generation: Amount | None = Field(
+        default=None, description="metadata.generation that this status speaks of."
+    )
+    conditions: Conditions = Field(default=(), description=CONDITIONS_TEXT)
+    summary: Annotated[str, Field(max_length=1024)] | None = Field(
+        default=None, description="Free and all devices by name for people, such as gpu 12/16, nic 30/32."
+    )
+    devices: Annotated[dict[str, DeviceCounts], Field(max_length=32)] = Field(
+        default_factory=dict, description="Counts by device name."
+    )
+    fragmentation: Annotated[dict[str, Annotated[float, Field(ge=0, le=1)]], Field(max_length=32)] = Field(
+        default_factory=dict,
+        description="Part of the free devices that lies outside of whole groups of near devices, by device name: 0 "
+        "none, 1 all.",
+    )
+    gap: Annotated[float, Field(ge=0)] | None = Field(
+        default=None, description="Proven distance of the last batch from the best possible; 0 is optimal."
+    )
+    tenants: Annotated[tuple[TenantUsage, ...], Field(max_length=1024, json_schema_extra=keyed("name"))] = Field(
+        default=(), description="What each tenant holds."
+    )
+    quarantined: Annotated[tuple[QuarantinedDevice, ...], Field(max_length=4096, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="Devices that are given to nobody until something happens."
+    )

@@ -1,6 +1,7 @@
 """API objects, reduced to the few fields that decisions depend on.
 
-In come raw JSON objects as the API server or a file holds them; out go frozen facts. Reading is lenient: a field of a newer version is
+In come raw JSON objects as the API server or a file holds them; out go frozen facts. Reading is lenient: a field of
+a newer version is
 ignored and a malformed object of a foreign kind raises `ValueError` with the field. Nothing here decides anything.
 
 Facts of one object are replaced as a whole when the object changes and are shared between views by identity.
@@ -8,13 +9,11 @@ Facts of one object are replaced as a whole when the object changes and are shar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from sys import intern
 from typing import Any
-
-from adjoin_allocator.cel import AttributeValue, Quantity, Version
-from adjoin_allocator.model import DeviceID, Node, Taint
 
 from adjoin.api import DeviceClaim, DevicePool
 from adjoin.api.names import (
@@ -25,6 +24,8 @@ from adjoin.api.names import (
     GROUP,
     LABEL_CLAIM,
 )
+from adjoin_allocator.cel import AttributeValue, Quantity, Version
+from adjoin_allocator.model import DeviceID, Node, PlacedDevice, PlacedReplica, ReplicaState, Taint
 
 Raw = Mapping[str, Any]
 
@@ -34,7 +35,8 @@ STATEFULSET_INDEX = "apps.kubernetes.io/pod-index"
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """Identity and version of an object. `version` is its resourceVersion as a number: equal or greater means as new or newer."""
+    """Identity and version of an object. `version` is its resourceVersion as a number: equal or greater means as new
+    or newer."""
 
     uid: str
     namespace: str
@@ -94,6 +96,35 @@ def read_claim(obj: Raw) -> ClaimFacts:
     )
 
 
+def read_placed(status: Raw) -> tuple[PlacedReplica, ...]:
+    """What a DeviceClaim's status says that it holds, by index; a replica without a state counts as Ready.
+
+    A state of a newer version counts as Ready too: its devices are held, and that is what matters here.
+    """
+    placed = []
+    for replica in (status.get("allocation") or {}).get("replicas") or ():
+        state = replica.get("state")
+        placed.append(
+            PlacedReplica(
+                index=replica.get("index") or 0,
+                node=replica.get("node") or "",
+                state=ReplicaState(state) if state in _STATES else ReplicaState.READY,
+                devices=tuple(
+                    PlacedDevice(
+                        request=device.get("request") or "",
+                        id=DeviceID(device.get("driver") or "", device.get("pool") or "", device.get("device") or ""),
+                        hardware_id=device.get("id") or "",
+                    )
+                    for device in replica.get("devices") or ()
+                ),
+            )
+        )
+    return tuple(sorted(placed, key=lambda replica: replica.index))
+
+
+_STATES = frozenset(ReplicaState)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolFacts:
     """A DevicePool: its spec as a model, its status as it stands."""
@@ -125,7 +156,8 @@ class PodFacts:
         claim: The DeviceClaim's name (label), in the pod's namespace.
         token: The binding token that admission gave it.
         containers: Raw text of the annotation that says which container gets which request, or "".
-        replica: The replica index it names: annotation, else Job completion index, else StatefulSet pod index, else None.
+        replica: The replica index it names: annotation, else Job completion index, else StatefulSet pod index, else
+        None.
         gates: Names of its scheduling gates.
         resource_claims: Names of the ResourceClaims of ours in its spec, in order.
         node: Node it is bound to, or "".
@@ -256,7 +288,8 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDevice:
-    """A device as a driver publishes it; names are fully qualified (`domain/name`). `node` overrides the slice's, or is ""."""
+    """A device as a driver publishes it; names are fully qualified (`domain/name`). `node` overrides the slice's, or
+    is ""."""
 
     name: str
     attributes: Mapping[str, AttributeValue]
@@ -287,7 +320,9 @@ def qualified(name: str, domain: str) -> str:
 
 def read_attribute(value: Raw) -> AttributeValue:
     """The value of one DeviceAttribute: a scalar, or a tuple of scalars of one type."""
-    for key in ("string", "int", "bool"):
+    if (text := value.get("string")) is not None:
+        return intern(str(text))
+    for key in ("int", "bool"):
         if value.get(key) is not None:
             return value[key]  # type: ignore[no-any-return]
     if value.get("version") is not None:
@@ -297,7 +332,9 @@ def read_attribute(value: Raw) -> AttributeValue:
             return tuple(value[key])
     if value.get("versions") is not None:
         return tuple(Version.parse(text) for text in value["versions"])
-    raise ValueError(f"attribute value {dict(value)!r}: expected one of string, int, bool, version, strings, ints, bools, versions")
+    raise ValueError(
+        f"attribute value {dict(value)!r}: expected one of string, int, bool, version, strings, ints, bools, versions"
+    )
 
 
 def read_taint(taint: Raw) -> Taint:
@@ -305,26 +342,42 @@ def read_taint(taint: Raw) -> Taint:
     return Taint(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
 
 
+def _quantities(amounts: Iterable[tuple[str, Any]]) -> dict[str, Quantity]:
+    """Those of `amounts` that can be read; one that cannot counts as absent."""
+    read: dict[str, Quantity] = {}
+    for name, amount in amounts:
+        try:
+            read[intern(name)] = Quantity.parse(str(amount))
+        except ValueError:
+            continue
+    return read
+
+
 def read_device(device: Raw, driver: str) -> PublishedDevice:
-    """One entry of `spec.devices` of a ResourceSlice. An attribute that cannot be read counts as absent."""
+    """One entry of `spec.devices` of a ResourceSlice. An attribute or capacity that cannot be read counts as absent."""
     # 1.34's predecessors nest everything but the name under `basic`; drivers of that age are still around in dumps.
     body = device.get("basic") or device
     attributes: dict[str, AttributeValue] = {}
     for name, value in (body.get("attributes") or {}).items():
         try:
-            attributes[qualified(name, driver)] = read_attribute(value)
+            # Names and most values repeat on every node: one copy each keeps 100,000 nodes in memory.
+            attributes[intern(qualified(name, driver))] = read_attribute(value)
         except ValueError:
             continue
     return PublishedDevice(
-        name=device["name"],
+        name=intern(device["name"]),
+        driver=driver,
         attributes=attributes,
-        capacity={
-            qualified(name, driver): Quantity.parse(str(value["value"] if isinstance(value, Mapping) else value))
+        capacity=_quantities(
+            (qualified(name, driver), value.get("value") if isinstance(value, Mapping) else value)
             for name, value in (body.get("capacity") or {}).items()
-        },
+        ),
         taints=tuple(read_taint(taint) for taint in body.get("taints") or ()),
         allow_multiple_allocations=bool(body.get("allowMultipleAllocations")),
         node=body.get("nodeName") or "",
+        counter_sets=tuple(
+            consumed["counterSet"] for consumed in body.get("consumesCounters") or () if consumed.get("counterSet")
+        ),
     )
 
 
@@ -332,7 +385,7 @@ def read_slice(obj: Raw) -> SliceFacts:
     """Facts of a ResourceSlice. A pool without `generation` is of generation 0."""
     spec = obj.get("spec") or {}
     pool = spec.get("pool") or {}
-    driver = spec.get("driver") or ""
+    driver = intern(spec.get("driver") or "")
     return SliceFacts(
         meta=read_meta(obj),
         driver=driver,
@@ -370,14 +423,16 @@ def read_node(obj: Raw) -> NodeFacts:
         ),
         boot_id=(status.get("nodeInfo") or {}).get("bootID") or "",
         allocatable={
-            name: Quantity.parse(str(amount)).as_int() for name, amount in (status.get("allocatable") or {}).items() if "/" in name
+            name: Quantity.parse(str(amount)).as_int()
+            for name, amount in (status.get("allocatable") or {}).items()
+            if "/" in name
         },
     )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaintRuleFacts:
-    """A DeviceTaintRule: which devices ("" = any) get which taint; `pool_name` is set on our guards."""
+    """A DeviceTaintRule: which devices ("" = any) get which taint."""
 
     meta: Meta
     driver: str
@@ -386,11 +441,16 @@ class TaintRuleFacts:
     taint: Taint
     guards: str
     """Name of the DevicePool whose guard this is (our label), or ""."""
+    selects: bool
+    """It has a deviceSelector. An empty one selects every device, none at all selects no device."""
 
     def covers(self, device: DeviceID) -> bool:
         """Whether the rule selects `device`."""
         return (
-            self.driver in ("", device.driver) and self.pool in ("", device.pool) and self.device in ("", device.device)
+            self.selects
+            and self.driver in ("", device.driver)
+            and self.pool in ("", device.pool)
+            and self.device in ("", device.device)
         )
 
 
@@ -408,6 +468,7 @@ def read_taint_rule(obj: Raw) -> TaintRuleFacts:
         device=selector.get("device") or "",
         taint=read_taint(spec.get("taint") or {}),
         guards=((obj.get("metadata") or {}).get("labels") or {}).get(LABEL_GUARD, ""),
+        selects=spec.get("deviceSelector") is not None,
     )
 
 

@@ -1,10 +1,13 @@
 """What exists and what is asked: the allocator's nouns, as frozen values.
 
-Everything here is plain data made by a caller (the operator's snapshot module, the command line, a test): integers, strings, tuples and
-read-only mappings. Nothing here knows Kubernetes, reads a clock or changes after it was made. Mappings are shared between snapshots and
+Everything here is plain data made by a caller (the operator's snapshot module, the command line, a test): integers,
+strings, tuples and
+read-only mappings. Nothing here knows Kubernetes, reads a clock or changes after it was made. Mappings are shared
+between snapshots and
 must never be mutated.
 
-Identity is stable hardware or object identity, never a position: a device is its (driver, pool, device) triple and carries the hardware id
+Identity is stable hardware or object identity, never a position: a device is its (driver, pool, device) triple and
+carries the hardware id
 that survives renaming; a claim is its UID.
 """
 
@@ -104,7 +107,8 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A node toleration with Kubernetes' meaning: empty key with Exists tolerates everything, empty effect every effect."""
+    """A node toleration with Kubernetes' meaning: empty key with Exists tolerates everything, empty effect every
+    effect."""
 
     key: str = ""
     operator: str = "Equal"
@@ -211,10 +215,12 @@ class Pool:
     Attributes:
         name: The DevicePool's name.
         devices: The names that claims may ask for, in the pool's order.
-        aliases: Names of facts (`pcieRoot`, `numaNode`, …) to the attribute keys they are read from; the first present key wins.
+        aliases: Names of facts (`pcieRoot`, `numaNode`, …) to the attribute keys they are read from; the first
+        present key wins.
         matrices: For nodes that have one, the matrix that counts there.
         tolerations: Node taints that the pool's pods are expected to tolerate.
-        withheld: One message per driver pool whose ResourceSlice generation is incomplete (`gpu.nvidia.com/node-a: 1 of 2 slices`).
+        withheld: One message per driver pool whose ResourceSlice generation is incomplete (`gpu.nvidia.com/node-a: 1
+        of 2 slices`).
         unavailable: When set, nothing new is placed in this pool at all, and this is why.
     """
 
@@ -243,7 +249,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """One line of a claim's affinity: either a scope or an attribute, over the devices of one or several requests of a replica."""
+    """One line of a claim's affinity: either a scope or an attribute, over the devices of one or several requests of
+    a replica."""
 
     requests: tuple[str, ...]
     policy: Policy

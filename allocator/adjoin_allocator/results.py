@@ -1,6 +1,7 @@
 """What comes out of a decision: placements, reasons and counts, as values.
 
-A `Plan` holds changes and waiting claims only; what already has its devices and keeps them is not repeated. Not fitting is a normal
+A `Plan` holds changes and waiting claims only; what already has its devices and keeps them is not repeated. Not
+fitting is a normal
 value (a `Reason`), never an exception.
 """
 
@@ -59,7 +60,8 @@ class Placement:
         index: Replica index.
         node: Where.
         devices: In the order of the claim's requests, then stable device order.
-        locality: For each pair of requests (`gpu-nic`) and each request of several devices (`gpu-gpu`) the farthest level among
+        locality: For each pair of requests (`gpu-nic`) and each request of several devices (`gpu-gpu`) the farthest
+        level among
             the pairs that count, in the words of `nvidia-smi topo` (NVLink, PIX, PXB, PHB, NODE, SYS).
     """
 
@@ -75,7 +77,8 @@ class ClaimPlan:
 
     Attributes:
         placements: New replicas, by index.
-        gap: Proven distance of the claim's distance sum from the best possible on free devices (0.0 is optimal); None while a replica waits.
+        gap: Proven distance of the claim's distance sum from the best possible on free devices (0.0 is optimal);
+        None while a replica waits.
         reasons: Why replicas are still missing, the most actionable first; empty when none is.
         nearest: The smallest change that would make it fit, or None when there is none or nothing is missing.
     """
@@ -89,7 +92,8 @@ class ClaimPlan:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCounts:
-    """Physical devices of one name in one pool after the decision. Always capacity = the sum of the six others, all ≥ 0."""
+    """Physical devices of one name in one pool after the decision. Always capacity = the sum of the six others, all
+    ≥ 0."""
 
     capacity: int = 0
     free: int = 0

@@ -1,7 +1,9 @@
 """All input of one decision, frozen.
 
-A snapshot is made by a caller from what it knows and never changes. Parts that did not change are shared by identity between
-consecutive snapshots (the tuple of a node's devices, a Node, a Pool, a Claim), so that whatever is compiled from them can be kept by
+A snapshot is made by a caller from what it knows and never changes. Parts that did not change are shared by identity
+between
+consecutive snapshots (the tuple of a node's devices, a Node, a Pool, a Claim), so that whatever is compiled from
+them can be kept by
 identity; sharing may change speed and nothing else.
 """
 

@@ -1,7 +1,9 @@
 """The writes we may want, as values.
 
-A decision ends in a tuple of intents; the writer is the only module that carries them out. An intent says which object it means by UID and
-which version it was decided on, so that one that comes too late fails instead of doing harm. Steps of one intent run in order and stop at
+A decision ends in a tuple of intents; the writer is the only module that carries them out. An intent says which
+object it means by UID and
+which version it was decided on, so that one that comes too late fails instead of doing harm. Steps of one intent run
+in order and stop at
 the first that fails; different intents run side by side.
 """
 
@@ -57,7 +59,8 @@ class Verb(StrEnum):
     """What to do with the object."""
 
     CREATE = "create"
-    """POST. An object of that name that is already there is success only for Events; for others it is looked at again."""
+    """POST. An object of that name that is already there is success only for Events; for others it is looked at
+    again."""
     PATCH = "patch"
     """Merge patch of the object."""
     PATCH_STATUS = "patch status"
@@ -69,7 +72,8 @@ class Verb(StrEnum):
 
 
 FROM_PREVIOUS = -1
-"""As `Step.version`: take UID and resourceVersion from the answer to the step before (the object that it created or changed)."""
+"""As `Step.version`: take UID and resourceVersion from the answer to the step before (the object that it created or
+changed)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,7 +87,8 @@ class Step:
         name: Its name.
         uid: UID that the object must have; "" for CREATE and with `version=FROM_PREVIOUS`.
         version: resourceVersion that it must have (as a number), 0 for any, or FROM_PREVIOUS.
-        body: The object to create or the merge patch without metadata.uid/resourceVersion (the writer adds those preconditions).
+        body: The object to create or the merge patch without metadata.uid/resourceVersion (the writer adds those
+        preconditions).
     """
 
     verb: Verb
@@ -100,11 +105,13 @@ class Intent:
     """A short sequence of requests that belong together.
 
     Attributes:
-        subject: UID of the object that this is about (a DeviceClaim, a DevicePool, a pod); while an intent on a subject is under way, no
+        subject: UID of the object that this is about (a DeviceClaim, a DevicePool, a pod); while an intent on a
+        subject is under way, no
             second one on it is handed over.
         why: One phrase for logs (`allocate`, `deliver`, `release`).
         steps: In order.
-        assume: For a subject that is a DeviceClaim: the status that it will have when the steps succeed, so that the next decision
+        assume: For a subject that is a DeviceClaim: the status that it will have when the steps succeed, so that the
+        next decision
             already counts its devices; None leaves what the cache holds.
         order: Intents are started in this order (smaller first) when more are waiting than may run at once.
     """

@@ -1,10 +1,13 @@
 """Was a device ever in two hands? Replays everything that a watcher of the API server could have seen.
 
-`Recorder` watches DeviceClaims and ResourceClaims from a start on, in threads, with nothing of the project's own code between it and the
-server. `violations()` puts all events in the order in which the server committed them and checks every instant in between:
+`Recorder` watches DeviceClaims and ResourceClaims from a start on, in threads, with nothing of the project's own
+code between it and the
+server. `violations()` puts all events in the order in which the server committed them and checks every instant in
+between:
 
 - a device stands in the status of at most one DeviceClaim;
-- a device is in the allocation of at most one ResourceClaim (adminAccess left out), and if a DeviceClaim holds the device then the
+- a device is in the allocation of at most one ResourceClaim (adminAccess left out), and if a DeviceClaim holds the
+device then the
   ResourceClaim is owned by that very DeviceClaim, by UID;
 - a DeviceClaim never names one device twice.
 """
@@ -54,7 +57,9 @@ class Recorder:
             listed = self.plane.request("GET", path)
             self._note(kind, False, listed["items"])
             version = listed["metadata"]["resourceVersion"]
-            thread = threading.Thread(target=self._follow, args=(kind, path, version), daemon=True, name=f"watch {kind}")
+            thread = threading.Thread(
+                target=self._follow, args=(kind, path, version), daemon=True, name=f"watch {kind}"
+            )
             thread.start()
             self._threads.append(thread)
         return self
@@ -84,7 +89,9 @@ class Recorder:
     def _watch_once(self, kind: str, path: str, version: str) -> str:
         connection = HTTPSConnection(urlsplit(self.plane.url).netloc, timeout=5, context=self.plane.ssl_context)
         try:
-            connection.request("GET", f"{path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=300")
+            connection.request(
+                "GET", f"{path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=300"
+            )
             response = connection.getresponse()
             if response.status != 200:
                 raise ConnectionError(f"watch of {kind} answered {response.status}")
@@ -168,9 +175,12 @@ def violations(changes: Iterable[Change]) -> list[str]:
             if len(holders) > 1:
                 found.append(f"revision {change.revision}: {device} is held by DeviceClaims {sorted(holders.values())}")
             if len(givers) > 1:
-                found.append(f"revision {change.revision}: {device} is in ResourceClaims {sorted(by for by, _ in givers.values())}")
+                names = sorted(by for by, _ in givers.values())
+                found.append(f"revision {change.revision}: {device} is in ResourceClaims {names}")
             for by, owner in givers.values():
                 strangers = sorted(held_by for uid, held_by in holders.items() if uid != owner)
                 if strangers:
-                    found.append(f"revision {change.revision}: {device} is in ResourceClaim {by} but held by {strangers}")
+                    found.append(
+                        f"revision {change.revision}: {device} is in ResourceClaim {by} but held by {strangers}"
+                    )
     return found

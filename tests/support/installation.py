@@ -1,7 +1,10 @@
-"""Adjoin as a user runs it: charts installed by helm, the operator a process of its own that logs in as the chart's ServiceAccount.
+"""Adjoin as a user runs it: charts installed by helm, the operator a process of its own that logs in as the chart's
+ServiceAccount.
 
-Comes in: a running `ControlPlane`. Goes out: an `Installation` whose operators can be started, killed and started again. Rights are those of
-the chart, so a missing one fails the test that needs it. The operator listens on loopback only; the chart's `webhook.url` points there.
+Comes in: a running `ControlPlane`. Goes out: an `Installation` whose operators can be started, killed and started
+again. Rights are those of
+the chart, so a missing one fails the test that needs it. The operator listens on loopback only; the chart's
+`webhook.url` points there.
 """
 
 from __future__ import annotations
@@ -98,14 +101,18 @@ class Installation:
             "HELM_CONFIG_HOME": str(home / "helm"),
             "HELM_DATA_HOME": str(home / "helm"),
         }
-        run = subprocess.run([helm, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=180)
+        run = subprocess.run(
+            [helm, *arguments], env=environment, capture_output=True, text=True, check=False, timeout=180
+        )
         if run.returncode:
             raise RuntimeError(f"helm {' '.join(arguments)}: {run.stderr or run.stdout}")
         return run.stdout
 
     def install(self) -> None:
         """Both charts, as the README says, with the webhooks pointing to loopback."""
-        self.helm("upgrade", "--install", "adjoin-crds", str(ROOT / "helm/adjoin-crds"), "-n", NAMESPACE, "--create-namespace")
+        self.helm(
+            "upgrade", "--install", "adjoin-crds", str(ROOT / "helm/adjoin-crds"), "-n", NAMESPACE, "--create-namespace"
+        )
         for plural in ("deviceclaims", "devicepools", "deviceshares"):
             self.plane.kubectl("wait", "--for=condition=Established", f"crd/{plural}.adjoin.dev", "--timeout=60s")
         self.helm(
@@ -114,7 +121,8 @@ class Installation:
         )  # fmt: skip
 
     def start_operator(self, *arguments: str, wait: bool = True, identity: str = "") -> Operator:
-        """Starts an operator with a token of the ServiceAccount. Only the first one running serves the webhooks' address."""
+        """Starts an operator with a token of the ServiceAccount. Only the first one running serves the webhooks'
+        address."""
         metrics = ReservedPort()
         serving = [operator for operator in self.operators if operator.process.poll() is None]
         second = ReservedPort() if serving else None

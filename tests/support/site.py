@@ -1,6 +1,7 @@
 """A corner of a shared cluster for one test: own namespace, own nodes, own pools; nothing of it is left afterwards.
 
-Comes in: an `Installation` with an operator. Names are the test's own, so tests may share a control plane. Everything is read back from the API
+Comes in: an `Installation` with an operator. Names are the test's own, so tests may share a control plane.
+Everything is read back from the API
 server; nothing here knows what the operator remembers.
 """
 
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.controlplane.client import MERGE_PATCH, ApiFailure
+from tests.controlplane.components import SIMULATED_NODE
 from tests.controlplane.nodes import create_objects, wait_nodes_ready
 from tests.controlplane.server import ControlPlane
 from tests.support.waiting import eventually
@@ -53,6 +55,19 @@ def pod(name: str, claim: str, **metadata: Any) -> Manifest:
             "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
         },
     }
+
+
+def simulated(objects: Iterable[Manifest]) -> list[Manifest]:
+    """Objects of a hardware model, made fit for a cluster: kwok keeps the nodes alive, and slices belong to them."""
+    key, value = SIMULATED_NODE
+    made = []
+    for obj in objects:
+        if obj["kind"] == "Node":
+            meta = {**obj["metadata"], "annotations": {**obj["metadata"].get("annotations", {}), key: value}}
+            status = {k: v for k, v in obj.get("status", {}).items() if k in ("allocatable", "capacity")}
+            obj = {**obj, "metadata": meta, "status": status}
+        made.append(obj)
+    return made
 
 
 @dataclass
@@ -127,7 +142,9 @@ class Site:
     def delete(self, kind: str, name: str, **options: Any) -> None:
         """Asks for deletion; harmless when it is gone."""
         try:
-            self.plane.request("DELETE", self.path(kind, name), {"kind": "DeleteOptions", "apiVersion": "v1", **options})
+            self.plane.request(
+                "DELETE", self.path(kind, name), {"kind": "DeleteOptions", "apiVersion": "v1", **options}
+            )
         except ApiFailure as failure:
             if failure.status != 404:
                 raise
@@ -179,7 +196,9 @@ class Site:
 def devices(claim: Manifest) -> list[tuple[str, str, str]]:
     """(request, node, device) of everything a claim holds."""
     replicas = claim.get("status", {}).get("allocation", {}).get("replicas", [])
-    return [(device["request"], replica["node"], device["device"]) for replica in replicas for device in replica["devices"]]
+    return [
+        (device["request"], replica["node"], device["device"]) for replica in replicas for device in replica["devices"]
+    ]
 
 
 def condition(obj: Manifest, kind: str) -> Manifest:

@@ -11,7 +11,10 @@ from pydantic import BaseModel, Field
 
 from adjoin.api import claim_rules as checks
 from adjoin.api.claim_status import DeviceClaimStatus
-from adjoin.api.common import (
+from adjoin.api.common import ObjectMeta, PoolRef, Selectors
+from adjoin.api.marks import ATOMIC, keyed, model_config, rules
+from adjoin.api.names import API_VERSION, DEVICES_PER_CLAIM, Kind
+from adjoin.api.scalars import (
     ATTRIBUTE,
     Bool,
     Bytes,
@@ -19,15 +22,10 @@ from adjoin.api.common import (
     DeviceName,
     Int,
     Label,
-    ObjectMeta,
-    PoolRef,
     PositiveDuration,
     Quantity,
-    Selectors,
     Timestamp,
 )
-from adjoin.api.marks import ATOMIC, keyed, model_config, rules
-from adjoin.api.names import API_VERSION, DEVICES_PER_CLAIM, Kind
 
 Count = Annotated[Int, Field(ge=1, le=DEVICES_PER_CLAIM)]
 Replicas = Annotated[Int, Field(ge=0, le=DEVICES_PER_CLAIM)]
@@ -97,8 +95,7 @@ class RequestShare(BaseModel):
     compute: Compute | None = Field(
         default=None,
         description="Compute in cards, such as 250m, for modes Fractional and MPS. Absent: not limited (then `memory` "
-        "is "
-        "needed).",
+        "is needed).",
     )
     profile: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
         default=None, description="Partition profile, such as 3g.40gb, for mode Partitioned."
@@ -139,8 +136,7 @@ class DeviceRequest(BaseModel):
 
     name: Label = Field(
         description="Name of the request, unique in the claim; affinity lines and the pod annotation "
-        "adjoin.dev/containers "
-        "use it."
+        "adjoin.dev/containers use it."
     )
     device: DeviceName | None = Field(
         default=None,
@@ -161,8 +157,7 @@ class DeviceRequest(BaseModel):
     same_device: Bool | None = Field(
         default=None,
         description="true: all parts of this request come from one device. Absent: false, every part from a device of "
-        "its "
-        "own.",
+        "its own.",
     )
     isolation: Isolation | None = Field(
         default=None,
@@ -173,8 +168,7 @@ class DeviceRequest(BaseModel):
     ] = Field(
         default=(),
         description="Alternatives in order of preference; each replica gets the first that can be had. Whatever is "
-        "asked for "
-        "then stands in the alternatives.",
+        "asked for then stands in the alternatives.",
     )
 
 
@@ -188,33 +182,28 @@ class AffinityLine(BaseModel):
         Field(min_length=1, max_length=32, json_schema_extra=ATOMIC | rules(*checks.AFFINITY_REQUESTS)),
     ] = Field(
         description="Names of the requests whose devices are meant. One: every pair of its devices. Two: each device "
-        "of one "
-        "is paired with devices of the other, spread evenly. More: each is paired with the first."
+        "of one is paired with devices of the other, spread evenly. More: each is paired with the first."
     )
     scope: Scope | None = Field(
         default=None,
         description="How near, from near to far: NVLink, PCIeSwitch (one PCIe switch), PCIeRoot (one root complex), "
-        "NUMANode, "
-        "Node. A nearer place always counts. Either `scope` or `attribute`.",
+        "NUMANode, Node. A nearer place always counts. Either `scope` or `attribute`.",
     )
     attribute: Annotated[str, Field(min_length=1, max_length=96, pattern=ATTRIBUTE)] | None = Field(
         default=None,
         description="Attribute to compare: a full name such as dra.net/rail, or a name from the pool's "
-        "topology.attributes "
-        "such as numaNode. Devices without it never match. Either `scope` or `attribute`.",
+        "topology.attributes such as numaNode. Devices without it never match. Either `scope` or `attribute`.",
     )
     policy: AffinityPolicy | None = Field(
         default=None,
         description="With `scope`: Required (never farther) or Preferred (as near as can be, the status says what was "
         "reached); absent: Preferred. With `attribute`, where it must be given: Match (one value in common) or "
-        "Distinct "
-        "(no value twice).",
+        "Distinct (no value twice).",
     )
     over: AffinityOver | None = Field(
         default=None,
         description="Among which devices an attribute is compared: Replica (those of one replica) or Gang (those of "
-        "all "
-        "replicas). Only with `attribute`. Absent: Replica.",
+        "all replicas). Only with `attribute`. Absent: Replica.",
     )
 
 
@@ -301,14 +290,12 @@ class DeviceClaimSpec(BaseModel):
     requests: Annotated[tuple[DeviceRequest, ...], Field(max_length=32, json_schema_extra=keyed("name"))] = Field(
         default=(),
         description="What every replica gets, all of it on one node. May be empty only if `host` is given. Immutable, "
-        "but for "
-        "memory and compute of a share.",
+        "but for memory and compute of a share.",
     )
     affinity: Annotated[tuple[AffinityLine, ...], Field(max_length=32, json_schema_extra=ATOMIC)] = Field(
         default=(),
         description="How near to each other the devices of a replica are to be. Required lines always hold; Preferred "
-        "lines "
-        "are served in the order of the list. Absent: near GPUs first, then GPUs near RDMA NICs. Immutable.",
+        "lines are served in the order of the list. Absent: near GPUs first, then GPUs near RDMA NICs. Immutable.",
     )
     replicas: Replicas | None = Field(
         default=None,
@@ -330,8 +317,7 @@ class DeviceClaimSpec(BaseModel):
     profile: Profile = Field(
         default=Profile.BALANCED,
         description="What to favour among places that fit: Compute (fast devices), IO (NICs near GPUs first), Latency "
-        "(one "
-        "NUMA node, idle neighbours) or Balanced. Default: Balanced.",
+        "(one NUMA node, idle neighbours) or Balanced. Default: Balanced.",
     )
     priority: Annotated[Int, Field(ge=-1_000_000_000, le=1_000_000_000)] = Field(
         default=0, description="Claims with a higher value are served first. Default: 0."
@@ -346,14 +332,11 @@ class DeviceClaimSpec(BaseModel):
     preemptible: Bool = Field(
         default=True, description="Whether claims of higher priority may take the devices. Default: true."
     )
-    scaling: Scaling = Field(
-        default_factory=Scaling, description="How the number of replicas is set. Default: mode Fixed."
-    )
+    scaling: Scaling = Field(default=Scaling(), description="How the number of replicas is set. Default: mode Fixed.")
     release: Release = Field(
         default=Release.WHEN_DELETED,
         description="When the devices are given back: WhenDeleted, or WhenPodsFinish (all its pods have ended). "
-        "Default: "
-        "WhenDeleted.",
+        "Default: WhenDeleted.",
     )
     idle_timeout: PositiveDuration | None = Field(
         default=None,
@@ -362,8 +345,7 @@ class DeviceClaimSpec(BaseModel):
     max_runtime: PositiveDuration | None = Field(
         default=None,
         description="Release the devices so long after they became ready, such as 4h; short claims may fill gaps. "
-        "Absent: "
-        "never.",
+        "Absent: never.",
     )
     lifecycle: ClaimLifecycle | None = Field(
         default=None, description="Values for the pool's hooks. Absent: the pool's defaults."

@@ -6,45 +6,46 @@ would refuse the rule as too costly. Rules also run on objects whose fields brok
 
 from typing import Final
 
-from adjoin.api.marks import Mark, rule
+from adjoin.api.marks import frozen, optional, rule
 from adjoin.api.names import CLAIM_NAME_MAX, DEVICES_PER_CLAIM, DEVICES_PER_RESOURCE_CLAIM
-
-_REPLICAS: Final = "(has(self.replicas) ? self.replicas : self.?scaling.?maxReplicas.orValue(1))"
 
 
 def _count(item: str) -> str:
     """Devices that one request or alternative can take, at most."""
-    return f"({item}.?all.orValue(false) ? {DEVICES_PER_RESOURCE_CLAIM} : {item}.?count.orValue(1))"
+    every, some = optional(f"{item}.all", "false"), optional(f"{item}.count", "1")
+    return f"({every} ? {DEVICES_PER_RESOURCE_CLAIM} : {some})"
+
+
+def _most(item: str) -> str:
+    """Devices that a request can take with any of its alternatives, at most."""
+    return (
+        f"(has({item}.firstOf) && size({item}.firstOf) > 0 "
+        f"? {item}.firstOf.map(f, {_count('f')}).max() : {_count(item)})"
+    )
 
 
 def _single(item: str) -> str:
-    return f"(!{item}.?all.orValue(false) && {item}.?count.orValue(1) == 1)"
-
-
-_FIRST_OF: Final = "r.?firstOf.orValue([])"
-_REQUESTS: Final = "self.?requests.orValue([])"
-_LINES: Final = "self.?affinity.orValue([])"
-_NAMES: Final = f"{_REQUESTS}.map(r, r.name)"
-_DEVICES: Final = (
-    f"{_REQUESTS}.map(r, size({_FIRST_OF}) > 0 ? {_FIRST_OF}.map(f, {_count('f')}).max() : {_count('r')}).sum()"
-)
-_UNKNOWN: Final = f"{_LINES}.map(a, a.requests.filter(n, !({_NAMES}).exists(k, k == n)).join(', ')).filter(s, s != '')"
-
-
-def _frozen(field: str) -> Mark:
-    return rule(
-        f"self.?{field} == oldSelf.?{field}",
-        f"{field} is immutable; delete the claim and create it anew",
-        path=f".{field}",
+    """True when the request takes one device whatever its alternative."""
+    return (
+        f"(has({item}.firstOf) && size({item}.firstOf) > 0 "
+        f"? {item}.firstOf.all(f, {_count('f')} == 1) : {_count(item)} == 1)"
     )
+
+
+_NONE_HOLD: Final = "(!has(self.requests) || size(self.requests) == 0)"
+_NAMES: Final = f"{optional('self.requests', '[]')}.map(r, r.name)"
+_DEVICES: Final = f"(has(self.requests) ? self.requests.map(r, {_most('r')}).sum() : 0)"
+_MODE: Final = optional("self.scaling.mode", "'Fixed'")
+_SCALING_MODE: Final = optional("self.mode", "'Fixed'")
+_REPLICAS: Final = optional("self.replicas", "1")
+_MOST_REPLICAS: Final = f"(has(self.replicas) ? self.replicas : {optional('self.scaling.maxReplicas', '1')})"
 
 
 OBJECT: Final = (
     rule(
         f"size(self.metadata.name) <= {CLAIM_NAME_MAX}",
-        says="'metadata.name ' + self.metadata.name + ' has ' + string(size(self.metadata.name)) + ' characters; a "
-        "claim '"
-        f" + 'may have {CLAIM_NAME_MAX}, since the objects made for it carry its name and more'",
+        says=f"'metadata.name has %d characters; a claim may have {CLAIM_NAME_MAX}, since objects made for it carry "
+        "its name and more'.format([size(self.metadata.name)])",
     ),
 )
 
@@ -54,23 +55,22 @@ SHARE: Final = (
         "slots (TimeSliced), memory and compute (Fractional, MPS) and profile (Partitioned) exclude each other",
     ),
     rule(
-        "!has(self.memory) || (type(self.memory) == int ? self.memory > 0 : "
-        "string(self.memory).matches('^[0-9.]*[1-9]'))",
-        says="'memory ' + string(self.memory) + ' must be greater than 0, such as 8Gi; leave it out for no limit'",
+        "!has(self.memory) || (type(self.memory) == int ? self.memory > 0 "
+        ": string(self.memory).matches('^[0-9.]*[1-9]'))",
+        says="'memory %s must be greater than 0, such as 8Gi; leave it out for no limit'.format([string(self.memory)])",
         path=".memory",
     ),
 )
 
 COUNT: Final = (
     rule(
-        "!(self.?all.orValue(false) && has(self.count))",
-        says="'count ' + string(self.count) + ' beside all: true; all takes every matching device of the node, so "
-        "leave out one '"
-        " + 'of the two'",
+        "!(has(self.all) && self.all && has(self.count))",
+        says="'count %d beside all: true, which takes every matching device of the node; leave out one of the two'"
+        ".format([self.count])",
         path=".count",
     ),
     rule(
-        "!self.?sameDevice.orValue(false) || has(self.share)",
+        "!(has(self.sameDevice) && self.sameDevice) || has(self.share)",
         "sameDevice: true needs a share; whole devices are always different ones",
         path=".sameDevice",
     ),
@@ -79,15 +79,21 @@ COUNT: Final = (
 REQUEST: Final = (
     *COUNT,
     rule(
-        "size(self.?firstOf.orValue([])) == 0 || !(has(self.count) || has(self.all) || has(self.selectors) || "
-        "has(self.share) || has(self.sameDevice) || has(self.isolation))",
+        "!has(self.firstOf) || size(self.firstOf) == 0 || !(has(self.count) || has(self.all) || has(self.selectors) "
+        "|| has(self.share) || has(self.sameDevice) || has(self.isolation))",
         "beside firstOf a request has only name and device; put the rest into the alternatives",
         path=".firstOf",
     ),
-    *(_frozen(field) for field in ("device", "count", "all", "selectors", "sameDevice", "isolation", "firstOf")),
+    *(
+        frozen(field, "claim")
+        for field in ("device", "count", "all", "selectors", "sameDevice", "isolation", "firstOf")
+    ),
     rule(
-        "has(self.share) == has(oldSelf.share) && (!has(self.share) || (self.share.name == oldSelf.share.name && "
-        "self.share.?slots == oldSelf.share.?slots && self.share.?profile == oldSelf.share.?profile))",
+        "has(self.share) == has(oldSelf.share) && (!has(self.share) || (self.share.name == oldSelf.share.name "
+        "&& has(self.share.slots) == has(oldSelf.share.slots) "
+        "&& (!has(self.share.slots) || self.share.slots == oldSelf.share.slots) "
+        "&& has(self.share.profile) == has(oldSelf.share.profile) "
+        "&& (!has(self.share.profile) || self.share.profile == oldSelf.share.profile)))",
         "share is immutable but for memory and compute; delete the claim and create it anew",
         path=".share",
     ),
@@ -96,14 +102,14 @@ REQUEST: Final = (
 ALTERNATIVES: Final = (
     rule(
         "self.all(x, self.exists_one(y, y.name == x.name))",
-        says="'names of alternatives must differ, there are ' + self.map(x, x.name).join(', ')",
+        says="'names of alternatives must differ, found %s'.format([self.map(x, x.name)])",
     ),
 )
 
 AFFINITY_REQUESTS: Final = (
     rule(
         "self.all(x, self.exists_one(y, y == x))",
-        says="'a request may stand only once in a line, there are ' + self.join(', ')",
+        says="'a request may stand only once in a line, found %s'.format([self])",
     ),
 )
 
@@ -111,18 +117,19 @@ AFFINITY: Final = (
     rule("has(self.scope) != has(self.attribute)", "give exactly one of scope and attribute"),
     rule(
         "!has(self.scope) || has(self.attribute) || !has(self.policy) || self.policy in ['Required', 'Preferred']",
-        says="'policy ' + self.policy + ' does not go with a scope; use Required or Preferred'",
+        says="'policy %s does not go with a scope; use Required or Preferred'.format([self.policy])",
         path=".policy",
     ),
     rule(
         "!has(self.attribute) || has(self.scope) || (has(self.policy) && self.policy in ['Match', 'Distinct'])",
-        says="(has(self.policy) ? 'policy ' + self.policy + ' does not go with' : 'a policy must be given for')"
-        " + ' attribute ' + self.attribute + '; use Match or Distinct'",
+        says="has(self.policy) ? 'policy %s does not go with an attribute; use Match or "
+        "Distinct'.format([self.policy]) "
+        ": 'attribute %s needs a policy: Match or Distinct'.format([self.attribute])",
         path=".policy",
     ),
     rule(
         "!has(self.over) || has(self.attribute)",
-        says="'over ' + self.over + ' is for attributes; leave it out with a scope'",
+        says="'over %s is for attributes; leave it out with a scope'.format([self.over])",
         path=".over",
     ),
 )
@@ -130,7 +137,7 @@ AFFINITY: Final = (
 FABRIC: Final = (
     rule(
         "has(self.required) || has(self.preferred) || has(self.segment)",
-        "give at least one of required, preferred, segment",
+        "give at least one of required, preferred and segment",
     ),
 )
 
@@ -138,75 +145,67 @@ HOST: Final = (rule("has(self.cpu) || has(self.memory)", "give at least one of c
 
 SCALING: Final = (
     rule(
-        "self.?mode.orValue('Fixed') == 'FollowPods' || (!has(self.minReplicas) && !has(self.maxReplicas))",
+        f"{_SCALING_MODE} == 'FollowPods' || (!has(self.minReplicas) && !has(self.maxReplicas))",
         "minReplicas and maxReplicas go with mode FollowPods; with mode Fixed set spec.replicas",
     ),
     rule(
-        "self.?mode.orValue('Fixed') != 'FollowPods' || has(self.maxReplicas)",
+        f"{_SCALING_MODE} != 'FollowPods' || has(self.maxReplicas)",
         "mode FollowPods needs maxReplicas",
     ),
     rule(
-        "!has(self.maxReplicas) || self.?minReplicas.orValue(0) <= self.maxReplicas",
-        says="'minReplicas ' + string(self.?minReplicas.orValue(0)) + ' is more than maxReplicas ' + "
-        "string(self.maxReplicas)",
+        "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+        says="'minReplicas %d is more than maxReplicas %d'.format([self.minReplicas, self.maxReplicas])",
         path=".minReplicas",
     ),
 )
 
 SPEC: Final = (
     rule(
-        f"size({_REQUESTS}) > 0 || has(self.host)",
-        "requests must name at least one request (it may be empty only if host is given)",
+        f"!{_NONE_HOLD} || has(self.host)",
+        "requests must hold at least one request (it may be empty only if host is given)",
     ),
     rule(
-        f"{_UNKNOWN}.size() == 0",
-        says=f"'affinity names no request of this claim: ' + {_UNKNOWN}.join(', ') + '; requests are: ' + "
-        f"{_NAMES}.join(', ')",
+        "!has(self.affinity) || self.affinity.all(a, a.requests.all(n, "
+        "has(self.requests) && self.requests.exists(r, r.name == n)))",
+        says=f"'affinity names requests that the claim does not have; it has %s'.format([{_NAMES}])",
         path=".affinity",
     ),
     rule(
-        "self.?affinity.orValue([]).all(a, !has(a.scope) || size(a.requests) != 1 || "
-        "!self.?requests.orValue([]).exists(r, "
-        f"r.name == a.requests[0] && (size({_FIRST_OF}) > 0 ? {_FIRST_OF}.all(f, {_single('f')}) : {_single('r')})))",
+        "!has(self.affinity) || !has(self.requests) || self.affinity.all(a, !has(a.scope) || size(a.requests) != 1 "
+        f"|| !self.requests.exists(r, r.name == a.requests[0] && {_single('r')}))",
         "a scope on one device: it needs at least two devices; raise the count, or name a second request",
         path=".affinity",
     ),
     rule(
-        f"{_REPLICAS} * {_DEVICES} <= {DEVICES_PER_CLAIM}",
-        says=f"string({_REPLICAS}) + ' replicas of ' + string({_DEVICES}) + ' devices are ' + string({_REPLICAS} * "
-        f"{_DEVICES})"
-        f" + '; a claim may have {DEVICES_PER_CLAIM} (all: true counts as {DEVICES_PER_RESOURCE_CLAIM}), so split it'",
+        f"{_MOST_REPLICAS} * {_DEVICES} <= {DEVICES_PER_CLAIM}",
+        says=f"'%d replicas of %d devices are more than the {DEVICES_PER_CLAIM} devices that a claim may have (all: "
+        f"true counts as {DEVICES_PER_RESOURCE_CLAIM}); use several claims'.format([{_MOST_REPLICAS}, {_DEVICES}])",
     ),
     rule(
-        "self.?scaling.?mode.orValue('Fixed') != 'FollowPods' || (!has(self.replicas) && !has(self.gang))",
+        f"{_MODE} != 'FollowPods' || (!has(self.replicas) && !has(self.gang))",
         "with scaling mode FollowPods leave out replicas and gang; the pods decide",
     ),
     rule(
-        "!has(self.gang) || !has(self.gang.minReplicas) || self.gang.minReplicas <= self.?replicas.orValue(1)",
-        says="'minReplicas ' + string(self.gang.minReplicas) + ' is more than replicas ' + "
-        "string(self.?replicas.orValue(1))",
+        f"!has(self.gang) || !has(self.gang.minReplicas) || self.gang.minReplicas <= {_REPLICAS}",
+        says=f"'minReplicas %d is more than replicas %d'.format([self.gang.minReplicas, {_REPLICAS}])",
         path=".gang.minReplicas",
     ),
     rule(
-        "!has(self.gang) || self.?replicas.orValue(1) >= 1",
+        f"!has(self.gang) || {_REPLICAS} >= 1",
         "a gang needs at least one replica; use suspend: true to hold none",
         path=".replicas",
     ),
     rule(
-        "!has(self.priorityClassName) || self.?priority.orValue(0) == 0",
-        says="'priority ' + string(self.priority) + ' beside priorityClassName; leave out one of the two'",
+        "!has(self.priorityClassName) || !has(self.priority) || self.priority == 0",
+        says="'priority %d beside priorityClassName; leave out one of the two'.format([self.priority])",
         path=".priority",
     ),
     rule(
-        "size(self.?requests.orValue([])) == size(oldSelf.?requests.orValue([])) && self.?requests.orValue([]).all(r, "
-        "oldSelf.?requests.orValue([]).exists(o, o.name == r.name))",
+        f"{_NONE_HOLD} ? (!has(oldSelf.requests) || size(oldSelf.requests) == 0) : (has(oldSelf.requests) "
+        "&& size(self.requests) == size(oldSelf.requests) "
+        "&& self.requests.all(r, oldSelf.requests.exists(o, o.name == r.name)))",
         "requests are immutable; delete the claim and create it anew",
         path=".requests",
     ),
-    rule(
-        "self.?affinity.orValue([]) == oldSelf.?affinity.orValue([])",
-        "affinity is immutable; delete the claim and create it anew",
-        path=".affinity",
-    ),
-    *(_frozen(field) for field in ("poolRef", "gang", "fabric")),
+    *(frozen(field, "claim") for field in ("poolRef", "affinity", "gang", "fabric")),
 )

@@ -9,8 +9,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from adjoin.api.common import CONDITIONS_TEXT, UID, Conditions, DeviceRef, Int, Known, Timestamp
+from adjoin.api.common import CONDITIONS_TEXT, Conditions, DeviceRef
 from adjoin.api.marks import ATOMIC, ATOMIC_MAP, model_config
+from adjoin.api.scalars import UID, Int, Known, Timestamp
 
 Index = Annotated[Int, Field(ge=0, le=4095)]
 
@@ -215,8 +216,7 @@ class DeviceClaimStatus(BaseModel):
     phase: Annotated[str, Known(Phase)] | None = Field(
         default=None,
         description="Summary of the replicas: Pending (one has no place), Allocated, Initializing, Ready, InUse, "
-        "Releasing, "
-        "Released or Failed.",
+        "Releasing, Released or Failed.",
     )
     conditions: Conditions = Field(default=(), description=CONDITIONS_TEXT)
     replicas: Annotated[Int, Field(ge=0, le=4096)] | None = Field(

@@ -36,6 +36,29 @@ def rule(expression: str, message: str = "", *, says: str = "", path: str = "") 
     return mark
 
 
+def optional(path: str, default: str) -> str:
+    """CEL: the value at `path` (such as self.lifecycle.init), or `default` when any step after the first is absent.
+
+    The API server bounds the cost of this form, but not that of CEL's own optional syntax (`.?x.orValue()`), nor of
+    `string(x)` in messages: there `'%d'.format([x])` is the bounded form.
+    """
+    first, *steps = path.split(".")
+    present: list[str] = []
+    for step in steps:
+        first = f"{first}.{step}"
+        present.append(f"has({first})")
+    return f"({' && '.join(present)} ? {path} : {default})"
+
+
+def frozen(field: str, kind: str) -> Mark:
+    """A field that may not change, nor appear or vanish, once the object exists."""
+    return rule(
+        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        f"{field} is immutable; delete the {kind} and create it anew",
+        path=f".{field}",
+    )
+
+
 def rules(*marks: Mark) -> Mark:
     """Rules of a field or model, in the order in which they are shown."""
     return {"x-kubernetes-validations": list(marks)}

@@ -24,26 +24,24 @@ class DevicePoolSpec(BaseModel):
     devices: Annotated[tuple[PoolDevice, ...], Field(min_length=1, max_length=32, json_schema_extra=keyed("name"))] = (
         Field(
             description="The devices, by the names that claims ask for. A device belongs to one pool; of two that "
-            "select it the "
-            "older keeps it."
+            "select it the older keeps it."
         )
     )
     topology: Topology = Field(
-        default_factory=Topology, description="How devices and nodes are wired. Absent: standard attributes alone."
+        default=Topology(), description="How devices and nodes are wired. Absent: standard attributes alone."
     )
-    placement: Placement = Field(default_factory=Placement, description="How devices are chosen.")
+    placement: Placement = Field(default=Placement(), description="How devices are chosen.")
     tenancy: Tenancy | None = Field(
         default=None, description="Who may claim, and how much. Absent: everybody, without limit."
     )
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
         default=(),
         description="Node taints that the pool's pods are expected to tolerate. Nodes with another NoSchedule taint "
-        "take "
-        "nothing new. They are not added to pods. Absent: none.",
+        "take nothing new. They are not added to pods. Absent: none.",
     )
-    lifecycle: PoolLifecycle = Field(default_factory=PoolLifecycle, description="How devices are prepared and cleaned.")
-    health: Health = Field(default_factory=Health, description="When devices are not given out.")
-    delivery: Delivery = Field(default_factory=Delivery, description="How pods get the devices.")
+    lifecycle: PoolLifecycle = Field(default=PoolLifecycle(), description="How devices are prepared and cleaned.")
+    health: Health = Field(default=Health(), description="When devices are not given out.")
+    delivery: Delivery = Field(default=Delivery(), description="How pods get the devices.")
 
 
 class DevicePool(BaseModel):

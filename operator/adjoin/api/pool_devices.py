@@ -9,22 +9,20 @@ from pydantic import BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from adjoin.api import pool_rules as checks
-from adjoin.api.common import (
+from adjoin.api.common import DeviceType, LabelSelector, Selectors
+from adjoin.api.marks import ATOMIC, ATOMIC_MAP, keyed, model_config, rules
+from adjoin.api.scalars import (
     CONFIG_KEY,
     DNS_SUBDOMAIN,
     EXTENDED_RESOURCE,
     FULL_ATTRIBUTE,
     LABEL_KEY,
     DeviceName,
-    DeviceType,
     Int,
     Label,
-    LabelSelector,
     ObjectName,
-    Quantity,
-    Selectors,
+    StaticQuantity,
 )
-from adjoin.api.marks import ATOMIC, ATOMIC_MAP, keyed, model_config, rules
 
 _INT64 = 2**63
 _TEXT_MAX = 253
@@ -63,10 +61,9 @@ class StaticDevice(BaseModel):
     attributes: Annotated[dict[str, AttributeValue], Field(max_length=64)] = Field(
         default_factory=dict,
         description="Facts: whole numbers, booleans, strings, or lists of these. Names without a domain belong to "
-        "adjoin.dev. "
-        "Known ones: pcieRoot, pcieSwitch, numaNode, pciBusID, uuid, productName.",
+        "adjoin.dev. Known ones: pcieRoot, pcieSwitch, numaNode, pciBusID, uuid, productName.",
     )
-    capacity: Annotated[dict[str, Quantity], Field(max_length=64)] = Field(
+    capacity: Annotated[dict[str, StaticQuantity], Field(max_length=64)] = Field(
         default_factory=dict,
         description="Quantities such as memory: 80Gi. Names without a domain belong to adjoin.dev.",
     )
@@ -156,8 +153,7 @@ class PoolDevice(BaseModel):
     ] = Field(
         default=(),
         description="Ranks of the devices; the first class whose selectors match counts. Absent, or none matches: "
-        "performance "
-        "0, priority 0.",
+        "performance 0, priority 0.",
     )
 
 
@@ -212,10 +208,8 @@ class Topology(BaseModel):
     ] = Field(
         default_factory=dict,
         description="Where a fact is read from: for a short name such as pcieRoot, pcieSwitch or numaNode the full "
-        "attribute "
-        "names, of which the first that a device has counts. Absent: resource.kubernetes.io/<name>, and "
-        "adjoin.dev/<name> for "
-        "static devices.",
+        "attribute names, of which the first that a device has counts. Absent: resource.kubernetes.io/<name>, and "
+        "adjoin.dev/<name> for static devices.",
     )
     matrices: Annotated[tuple[TopologyMatrix, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
         default=(), description="Wiring that drivers do not publish, by node shape. Absent: attributes alone decide."

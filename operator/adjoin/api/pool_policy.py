@@ -10,7 +10,9 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field
 
 from adjoin.api import pool_rules as checks
-from adjoin.api.common import (
+from adjoin.api.common import LabelSelector
+from adjoin.api.marks import ATOMIC, SET, keyed, model_config, rules
+from adjoin.api.scalars import (
     LABEL_KEY,
     LABEL_VALUE,
     Bool,
@@ -18,12 +20,10 @@ from adjoin.api.common import (
     Duration,
     Int,
     Label,
-    LabelSelector,
     Namespace,
     PositiveDuration,
     ZeroOrDuration,
 )
-from adjoin.api.marks import ATOMIC, SET, keyed, model_config, rules
 
 
 class Strategy(StrEnum):
@@ -108,20 +108,18 @@ class Placement(BaseModel):
 
     strategy: Strategy = Field(
         default=Strategy.LEAST_FRAGMENTATION,
-        description="LeastFragmentation: leave behind what later claims can use. Pack: the fullest node first. "
-        "Spread: the "
-        "emptiest node first. Default: LeastFragmentation.",
+        description="LeastFragmentation: leave behind what later claims can use. Pack: the fullest node first. Spread: "
+        "the emptiest node first. Default: LeastFragmentation.",
     )
     objective: Objective = Field(
         default=Objective.IN_ORDER,
         description="InOrder: no claim is passed over for a later one that fits beside it. Throughput: among equal "
-        "priorities "
-        "place as many devices as can be. Default: InOrder.",
+        "priorities place as many devices as can be. Default: InOrder.",
     )
     optimise_for: ZeroOrDuration = Field(
         default="300ms",
-        description="Work that the optimiser may spend on one batch, as time on a reference machine; 0: none. "
-        "Default: 300ms.",
+        description="Work that the optimiser may spend on one batch, as time on a reference machine; 0: none. Default: "
+        "300ms.",
     )
     backfill: Backfill | None = Field(
         default=None, description="Holding capacity for blocked gangs. Absent: nothing is held."
@@ -147,8 +145,7 @@ class Tenant(BaseModel):
     borrowing: Amounts = Field(
         default_factory=dict,
         description="Devices beyond the quota, by device name, taken only from what others' quotas leave unused. A "
-        "name left "
-        "out: 0.",
+        "name left out: 0.",
     )
     weight: Annotated[Int, Field(ge=1, le=1_000_000)] = Field(
         default=1,
@@ -163,8 +160,8 @@ class Preemption(BaseModel):
 
     within_tenant: WithinTenant = Field(
         default=WithinTenant.NEVER,
-        description="Among claims of one tenant: Never, or LowerPriority (claims of lower priority give way). "
-        "Default: Never.",
+        description="Among claims of one tenant: Never, or LowerPriority (claims of lower priority give way). Default: "
+        "Never.",
     )
     reclaim: Reclaim = Field(
         default=Reclaim.NEVER,
@@ -201,9 +198,7 @@ class Tenancy(BaseModel):
     tenants: Annotated[tuple[Tenant, ...], Field(max_length=128, json_schema_extra=keyed("name"))] = Field(
         default=(), description="The tenants. Absent: no quotas."
     )
-    preemption: Preemption = Field(
-        default_factory=Preemption, description="Who may take devices from whom. Default: nobody."
-    )
+    preemption: Preemption = Field(default=Preemption(), description="Who may take devices from whom. Default: nobody.")
     aging: Aging | None = Field(default=None, description="Raises the priority of waiting claims. Absent: off.")
 
 
@@ -277,8 +272,7 @@ class NodeUnreachable(BaseModel):
     policy: UnreachablePolicy = Field(
         default=UnreachablePolicy.HOLD,
         description="Hold: the devices stay taken until the node is back or gone. Release: claims are placed "
-        "elsewhere. "
-        "Default: Hold.",
+        "elsewhere. Default: Hold.",
     )
 
 
@@ -308,7 +302,7 @@ class PoolLifecycle(BaseModel):
         default="60s", description="How often the cluster is compared with the accounting. Default: 60s."
     )
     node_unreachable: NodeUnreachable = Field(
-        default_factory=NodeUnreachable,
+        default=NodeUnreachable(),
         description="What becomes of devices on a node that is NotReady. Default: held, after 15m.",
     )
 
@@ -348,8 +342,7 @@ class Health(BaseModel):
     recovery: Recovery = Field(
         default=Recovery.AUTOMATIC,
         description="Automatic: cleanup and init hooks must pass before the device is given out again. Manual: "
-        "somebody says "
-        "so. Default: Automatic.",
+        "somebody says so. Default: Automatic.",
     )
 
 
@@ -376,8 +369,7 @@ class Delivery(BaseModel):
     guard: Guard = Field(
         default=Guard.DEVICE_TAINT_RULE,
         description="What keeps kube-scheduler from giving the pool's devices to other claims: DeviceTaintRule, or "
-        "None. "
-        "Default: DeviceTaintRule.",
+        "None. Default: DeviceTaintRule.",
     )
     split: Split = Field(
         default=Split.SIZE,

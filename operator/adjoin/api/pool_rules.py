@@ -6,19 +6,19 @@ Static devices are many, so no rule walks them: their names are list-map keys, a
 
 from typing import Final
 
-from adjoin.api.marks import Mark, rule
+from adjoin.api.marks import Mark, optional, rule
 from adjoin.api.names import OBJECT_NAME_MAX
 
-_DEVICES: Final = "self.?devices.orValue([])"
-_TENANTS: Final = "self.?tenancy.?tenants.orValue([])"
-_DEVICE_NAMES: Final = f"{_DEVICES}.map(d, d.name).join(', ')"
+_DEVICES: Final = optional("self.devices", "[]")
+_DEVICE_NAMES: Final = f"{_DEVICES}.map(d, d.name)"
+_TENANTS: Final = optional("self.tenancy.tenants", "[]")
 
 
 def _unique_names(what: str) -> tuple[Mark, ...]:
     return (
         rule(
             "self.all(x, self.exists_one(y, y.name == x.name))",
-            says=f"'names of {what} must differ, there are ' + self.map(x, x.name).join(', ')",
+            says=f"'names of {what} must differ, found %s'.format([self.map(x, x.name)])",
         ),
     )
 
@@ -27,25 +27,26 @@ def object_name(kind: str) -> Mark:
     """Names of cluster-scoped objects become label values."""
     return rule(
         f"size(self.metadata.name) <= {OBJECT_NAME_MAX}",
-        says="'metadata.name ' + self.metadata.name + ' has ' + string(size(self.metadata.name)) + ' characters; a "
-        f"{kind} may '"
-        f" + 'have {OBJECT_NAME_MAX}, since its name becomes a label value'",
+        says=f"'metadata.name has %d characters; a {kind} may have {OBJECT_NAME_MAX}, since its name becomes a label "
+        "value'.format([size(self.metadata.name)])",
     )
 
 
 def _hook_devices(phase: str) -> Mark:
-    hooks = f"self.?lifecycle.?{phase}.orValue([])"
     return rule(
-        f"{hooks}.all(h, h.?devices.orValue([]).all(n, {_DEVICES}.exists(d, d.name == n)))",
-        says=f"'{phase} hooks name devices that the pool does not have; its devices are ' + {_DEVICE_NAMES}",
+        f"{optional(f'self.lifecycle.{phase}', '[]')}.all(h, !has(h.devices) "
+        "|| h.devices.all(n, has(self.devices) && self.devices.exists(d, d.name == n)))",
+        says=f"'{phase} hooks name devices that the pool does not have; it has %s'.format([{_DEVICE_NAMES}])",
         path=f".lifecycle.{phase}",
     )
 
 
-def _quota_keys(field: str) -> Mark:
+def _amount_keys(field: str) -> Mark:
+    # Walks the devices, not the keys: the length of keys has no bound that the server knows.
     return rule(
-        f"{_TENANTS}.all(t, t.?{field}.orValue({{}}).all(k, {_DEVICES}.exists(d, d.name == k)))",
-        says=f"'{field} limits devices that the pool does not have; its devices are ' + {_DEVICE_NAMES}",
+        f"{_TENANTS}.all(t, !has(t.{field}) "
+        f"|| (has(self.devices) && size(t.{field}) == self.devices.filter(d, d.name in t.{field}).size()))",
+        says=f"'{field} limits devices that the pool does not have; it has %s'.format([{_DEVICE_NAMES}])",
         path=".tenancy.tenants",
     )
 
@@ -55,53 +56,52 @@ OBJECT: Final = (object_name("pool"),)
 SOURCE: Final = (
     rule(
         "[has(self.resourceSlices), has(self.nodeResource), has(self.static)].filter(x, x).size() == 1",
-        says="string([has(self.resourceSlices), has(self.nodeResource), has(self.static)].filter(x, x).size())"
-        " + ' sources; give exactly one of resourceSlices, nodeResource, static'",
+        "give exactly one of resourceSlices, nodeResource and static",
     ),
 )
 
 CLASSES: Final = _unique_names("classes")
 FABRIC: Final = _unique_names("levels")
+HOOKS: Final = _unique_names("hooks")
 
 ALIASES: Final = (
     rule(
         "self.all(k, k.matches('^[A-Za-z_][A-Za-z0-9_]{0,31}$'))",
-        says="'names must be plain, at most 32 letters, digits and _, such as numaNode; not so: ' "
-        "+ self.filter(k, !k.matches('^[A-Za-z_][A-Za-z0-9_]{0,31}$')).map(k, k).join(', ')",
+        "names must be plain, such as numaNode: at most 32 letters, digits and _; full attribute names are the values",
     ),
 )
 
 PARAMETER: Final = (
     rule(
         "!has(self.default) || self.default in self.values",
-        says="'default ' + self.default + ' is none of the values ' + self.values.join(', ')",
+        says="'default %s is none of the values %s'.format([self.default, self.values])",
         path=".default",
     ),
 )
 
 TOLERATION: Final = (
     rule(
-        "has(self.key) || self.?operator.orValue('Equal') == 'Exists'",
-        "without a key the operator must be Exists (tolerates every taint)",
+        "has(self.key) || (has(self.operator) && self.operator == 'Exists')",
+        "without a key the operator must be Exists, which tolerates every taint",
         path=".operator",
     ),
     rule(
-        "self.?operator.orValue('Equal') != 'Exists' || !has(self.value) || self.value == ''",
-        says="'operator Exists takes no value, found ' + self.value",
+        "!has(self.operator) || self.operator != 'Exists' || !has(self.value) || self.value == ''",
+        says="'operator Exists takes no value, found %s'.format([self.value])",
         path=".value",
     ),
 )
 
-HOOKS: Final = _unique_names("hooks")
+_DEFAULT_TENANT: Final = optional("self.tenancy.default", "''")
 
 SPEC: Final = (
     _hook_devices("init"),
     _hook_devices("cleanup"),
-    _quota_keys("quota"),
-    _quota_keys("borrowing"),
+    _amount_keys("quota"),
+    _amount_keys("borrowing"),
     rule(
-        f"self.?tenancy.?default.orValue('') == '' || {_TENANTS}.exists(t, t.name == self.tenancy.default)",
-        says=f"'default ' + self.tenancy.default + ' is none of the tenants ' + {_TENANTS}.map(t, t.name).join(', ')",
+        f"{_DEFAULT_TENANT} == '' || {_TENANTS}.exists(t, t.name == {_DEFAULT_TENANT})",
+        says=f"'default %s is none of the tenants'.format([{_DEFAULT_TENANT}])",
         path=".tenancy.default",
     ),
 )

@@ -5,8 +5,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from adjoin.api.common import CONDITIONS_TEXT, UID, Conditions, DeviceRef, Int, Text, Timestamp
+from adjoin.api.common import CONDITIONS_TEXT, Conditions, DeviceRef
 from adjoin.api.marks import ATOMIC, keyed, model_config
+from adjoin.api.scalars import UID, Int, Text, Timestamp
 
 Amount = Annotated[Int, Field(ge=0)]
 

@@ -6,27 +6,11 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from adjoin.api import share_rules as checks
-from adjoin.api.common import (
-    CONDITIONS_TEXT,
-    PERCENT,
-    Bool,
-    Bytes,
-    Conditions,
-    DeviceName,
-    DeviceRef,
-    Int,
-    Known,
-    ObjectMeta,
-    PoolRef,
-    PositiveDuration,
-    Selectors,
-    Text,
-    ZeroOrDuration,
-)
+from adjoin.api.common import CONDITIONS_TEXT, Conditions, DeviceRef, ObjectMeta, PoolRef, Selectors
 from adjoin.api.marks import ATOMIC, keyed, model_config, rules
 from adjoin.api.names import API_VERSION, Kind
+from adjoin.api.scalars import Bool, Bytes, DeviceName, Int, Known, Percent, PositiveDuration, Text, ZeroOrDuration
 
-Percent = Annotated[str, Field(max_length=8, pattern=PERCENT)]
 ProfileName = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -182,8 +166,7 @@ class DeviceShareSpec(BaseModel):
     )
     mode: ShareMode = Field(
         description="TimeSliced (turns, no isolation), Fractional or MPS (limits that processes keep to), Partitioned "
-        "or "
-        "VirtualFunctions (hardware). Immutable."
+        "or VirtualFunctions (hardware). Immutable."
     )
     time_sliced: TimeSliced | None = Field(default=None, description="Settings of mode TimeSliced.")
     fractional: Fractional | None = Field(default=None, description="Settings of mode Fractional. Absent: defaults.")

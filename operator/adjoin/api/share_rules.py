@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from adjoin.api.marks import Mark, rule
+from adjoin.api.marks import Mark, frozen, rule
 from adjoin.api.pool_rules import object_name
 
 MODE_FIELDS: Final = {
@@ -19,7 +19,7 @@ MODES_NEEDING_SETTINGS: Final = ("TimeSliced", "Partitioned", "VirtualFunctions"
 def _only_own(mode: str, field: str) -> Mark:
     return rule(
         f"!has(self.{field}) || self.mode == '{mode}'",
-        says=f"'{field} goes with mode {mode}, not with ' + self.mode",
+        says=f"'{field} goes with mode {mode}, not with %s'.format([self.mode])",
         path=f".{field}",
     )
 
@@ -29,14 +29,6 @@ def _needs_own(mode: str) -> Mark:
     return rule(f"self.mode != '{mode}' || has(self.{field})", f"mode {mode} needs {field}")
 
 
-def _frozen(field: str) -> Mark:
-    return rule(
-        f"self.{field} == oldSelf.{field}",
-        f"{field} is immutable; delete the share and create it anew",
-        path=f".{field}",
-    )
-
-
 OBJECT: Final = (object_name("share"),)
 
 PARTITIONED: Final = (rule("has(self.layout) != has(self.dynamic)", "give exactly one of layout and dynamic"),)
@@ -44,5 +36,5 @@ PARTITIONED: Final = (rule("has(self.layout) != has(self.dynamic)", "give exactl
 SPEC: Final = (
     *(_only_own(mode, field) for mode, field in MODE_FIELDS.items()),
     *(_needs_own(mode) for mode in MODES_NEEDING_SETTINGS),
-    *(_frozen(field) for field in ("poolRef", "device", "mode")),
+    *(frozen(field, "share") for field in ("poolRef", "device", "mode")),
 )

@@ -14,135 +14,37 @@ comparable between drivers. No driver's own `pciRoot` is read by default: its sp
 the standard's, and comparing two spellings would say "another root" where the truth is "unknown". No driver publishes
 a switch, so `pcieSwitch` has only the static key.
 
-**What attributes prove.** Equal `pcieSwitch` PCIeSwitch, equal `pcieRoot` PCIeRoot, a common `numaNode` NUMANode; the
-same fact known on both sides and different denies that scope and no other (two devices under different root complexes
-cannot share a switch, but a scope is only denied by its own fact: the reason then names the fact that is missing).
-
-A scope is met when it or a nearer one is proven, unmet when it is denied, else unknown.
+What attributes and cells prove is told in `wiring`, how rows find their devices in `rows`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
-from typing import TypeVar
 
 import networkx as nx
 
 from adjoin_allocator.cel import AttributeScalar, AttributeValue
-from adjoin_allocator.model import SCOPES, Device, Pool, Scope
+from adjoin_allocator.matrix import Matrix, MatrixError, parse_matrix
+from adjoin_allocator.model import Device, DeviceID, DeviceType, MatrixText, Pool, Scope
 from adjoin_allocator.results import Mismatch
+from adjoin_allocator.rows import Misfit, Sighting, match_rows, needs_uuid, sight
+from adjoin_allocator.wiring import LEVELS, Fact, Shape, Verdict, Wiring, bits, compile_wiring
+
+__all__ = ["Verdict", "Wiring", "attribute_keys", "attribute_values", "bits", "graph", "wire"]
 
 DEFAULT_KEYS: Mapping[str, tuple[str, ...]] = {
     "pcieRoot": ("resource.kubernetes.io/pcieRoot",),
     "numaNode": ("resource.kubernetes.io/numaNode", "dra.net/numaNode"),
-    "pciBusID": ("resource.kubernetes.io/pciBusID",),
+    "pciBusID": ("resource.kubernetes.io/pciBusID", "dra.net/pciAddress"),
 }
 STATIC_DOMAIN = "adjoin.dev"
 
 SHAPES = 1024
 """How many compiled wirings are kept; a cluster has a few dozen shapes."""
-
-_Cell = TypeVar("_Cell")
-
-_WORD_OF_RANK = ("NVLink", "PIX", "PHB", "NODE", "SYS")
-
-
-class Verdict(StrEnum):
-    """Whether a scope holds."""
-
-    MET = "Met"
-    UNMET = "Unmet"
-    UNKNOWN = "Unknown"
-
-
-_FACT_SCOPES = (Scope.PCIE_SWITCH, Scope.PCIE_ROOT, Scope.NUMA_NODE)
-"""The scopes that an attribute can prove or deny, nearest first; a device's facts stand in this order."""
-
-Fact = frozenset[int] | None
-"""One fact of one device: its values (several for a list-valued fact), or None for unknown. Names are replaced by
-numbers, NUMA nodes are their own numbers."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Wiring:
-    """Compiled wiring of one pool's devices on one node; bit i and index i are the i-th device given to `wire`.
-
-    Nodes of equal shape get the same object, so it can be a key by identity. It holds no names of nodes or devices.
-
-    Attributes:
-        size: Number of devices.
-        rank: Pair rank, 0 (NVLink) to 4 (Node): that of the nearest scope that is met; the diagonal is 0.
-        fine: Decides among equal sums of ranks; smaller is nearer (PIX before PXB, more NVLinks before fewer). Never
-            negative.
-        level: The pair's level in the words of status: NVLink PIX PXB PHB NODE SYS. By attributes alone PCIeSwitch is
-            PIX.
-        met: Per scope and device the mask of the other devices with which the scope is met.
-        unknown: Per scope and device the mask of the other devices with which it is neither met nor unmet.
-        numa: NUMA nodes by device; None is unknown.
-        islands: Per scope disjoint masks of at least two devices: NVLink islands, switches, root complexes, NUMA
-            nodes, the node. They are
-            physical: NVLink does not join switches. A device in no mask is alone there, or its place is unknown.
-        listed: Scopes for which a list-valued fact counts, so that a set needs `set_verdict` and a clique of `met` is
-            not enough.
-        facts: Per scope that has one and device the fact it is decided by.
-        by_facts: Per scope and device the mask of the other devices with which attributes prove the scope and the
-            matrix does not.
-    """
-
-    size: int
-    rank: tuple[tuple[int, ...], ...]
-    fine: tuple[tuple[int, ...], ...]
-    level: tuple[tuple[str, ...], ...]
-    met: Mapping[Scope, tuple[int, ...]]
-    unknown: Mapping[Scope, tuple[int, ...]]
-    numa: tuple[frozenset[int] | None, ...]
-    islands: Mapping[Scope, tuple[int, ...]]
-    listed: frozenset[Scope]
-    facts: Mapping[Scope, tuple[Fact, ...]]
-    by_facts: Mapping[Scope, tuple[int, ...]]
-
-    def set_verdict(self, scope: Scope, mask: int) -> Verdict:
-        """Whether `scope` holds for the whole set of one request: for every pair, and list-valued facts share one
-        value over the set.
-
-        A set of fewer than two devices meets every scope.
-        """
-        met, unknown = self.met[scope], self.unknown[scope]
-        certain = True
-        for device in bits(mask):
-            others = mask & ~(1 << device)
-            if others & ~(met[device] | unknown[device]):
-                return Verdict.UNMET
-            certain = certain and not others & ~met[device]
-        if not certain:
-            return Verdict.UNKNOWN
-        if scope in self.listed and not self._share(scope, mask):
-            return Verdict.UNMET
-        return Verdict.MET
-
-    def _share(self, scope: Scope, mask: int) -> bool:
-        """Whether the devices of `mask` whose nearness rests on attributes have one value of one fact in common."""
-        members = [device for device in bits(mask) if self.by_facts[scope][device] & mask]
-        if not members:
-            return True
-        for fact, values in self.facts.items():
-            if fact.rank <= scope.rank:
-                first, *rest = (values[member] or frozenset() for member in members)
-                if first.intersection(*rest):
-                    return True
-        return False
-
-
-def bits(mask: int) -> Iterator[int]:
-    """The indices of the set bits, ascending."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
+MATRICES = 64
+"""How many parsed matrices are kept; a pool has one a shape."""
 
 
 def attribute_keys(pool: Pool, name: str) -> tuple[str, ...]:
@@ -165,17 +67,17 @@ def attribute_values(device: Device, pool: Pool, name: str) -> frozenset[Attribu
     """What `device` says for the attribute or alias `name`: a set of one value, of several for a list, or None for
     unknown.
 
-    Unknown is an absent attribute, an empty list, and for the facts that topology is read from also a value that says
-    nothing (a negative NUMA node, an empty root complex).
+    Compare values with their type: a bool is no number. Unknown is an absent attribute, an empty list, and for the
+    facts that topology is read from also a value that says nothing (a negative NUMA node, an empty root complex).
     """
     value = _read(device, attribute_keys(pool, name))
     if value is None:
         return None
     known: AttributeScalar | frozenset[int] | frozenset[str | int] | None
-    if name in ("pcieRoot", "pcieSwitch"):
-        known = _place_fact(value)
-    elif name.rpartition("/")[2] == "numaNode" or name in pool.aliases.get("numaNode", ()):
+    if name == "numaNode" or name.endswith("/numaNode") or name in attribute_keys(pool, "numaNode"):
         known = _numa_fact(value)
+    elif any(name == alias or name in attribute_keys(pool, alias) for alias in ("pcieRoot", "pcieSwitch")):
+        known = _place_fact(value)
     else:
         return (frozenset(value) if isinstance(value, tuple) else frozenset((value,))) or None
     if known is None:
@@ -193,7 +95,14 @@ def wire(devices: Sequence[Device], pool: Pool, beside: Sequence[Device]) -> tup
     keys = [attribute_keys(pool, name) for name in ("pcieSwitch", "pcieRoot", "numaNode")]
     switches, roots = _numbered(devices, keys[0]), _numbered(devices, keys[1])
     numas = tuple(_numa_fact(_read(device, keys[2])) for device in devices)
-    return _compile(switches, roots, numas), None
+    matrix = pool.matrices.get(devices[0].node) if devices else None
+    if matrix is None:
+        return _compile(switches, roots, numas, (), ""), None
+    rows = _find_rows(devices, pool, beside, matrix)
+    if isinstance(rows, Misfit):
+        mismatch = Mismatch(devices[0].node, matrix.source, rows.message)
+        return _compile(switches, roots, numas, (), ""), mismatch
+    return _compile(switches, roots, numas, rows, matrix.text), None
 
 
 def graph(devices: Sequence[Device], wiring: Wiring) -> nx.Graph[Hashable]:
@@ -201,22 +110,23 @@ def graph(devices: Sequence[Device], wiring: Wiring) -> nx.Graph[Hashable]:
     edges across it.
 
     `devices` are those that `wiring` was made for. Vertices are `("host", name)`, `(scope, number)` and `("device",
-    DeviceID)`; edges have `level`, the word for a way that leads through them. A device hangs from the nearest part
-    that it is known to share with another one.
+    DeviceID)`; a device hangs from the nearest part that it is known to share with another one. Every edge has
+    `level`, a word of `nvidia-smi topo`: the farthest on the way between two devices is how near they sit.
     """
     net: nx.Graph[Hashable] = nx.Graph()
     host: Hashable = ("host", devices[0].node if devices else "")
     net.add_node(host)
-    parents: list[Hashable] = [host] * wiring.size
+    parents: list[tuple[Hashable, str]] = [(host, LEVELS[Scope.NODE.rank])] * wiring.size
     for scope in (Scope.NUMA_NODE, Scope.PCIE_ROOT, Scope.PCIE_SWITCH):
         for number, mask in enumerate(wiring.islands[scope]):
             members = tuple(bits(mask))
             part: Hashable = (scope, number)
-            net.add_edge(parents[members[0]], part, level=_WORD_OF_RANK[scope.rank + 1])
+            above, level = parents[members[0]]
+            net.add_edge(above, part, level=level)
             for member in members:
-                parents[member] = part
-    for device, parent in zip(devices, parents, strict=True):
-        net.add_edge(parent, ("device", device.id), level="X")
+                parents[member] = (part, LEVELS[scope.rank])
+    for device, (above, level) in zip(devices, parents, strict=True):
+        net.add_edge(above, ("device", device.id), level=level)
     for one, other in combinations(range(wiring.size), 2):
         if wiring.level[one][other] == "NVLink":
             net.add_edge(("device", devices[one].id), ("device", devices[other].id), level="NVLink")
@@ -227,112 +137,68 @@ def graph(devices: Sequence[Device], wiring: Wiring) -> nx.Graph[Hashable]:
 _Key = int | frozenset[int] | None
 
 
+def _find_rows(
+    devices: Sequence[Device], pool: Pool, beside: Sequence[Device], matrix: MatrixText
+) -> tuple[int | None, ...] | Misfit:
+    """The matrix row of each of `devices`, None for those of a type that matrices do not print."""
+    if not matrix.text.strip():
+        return Misfit("the ConfigMap or its key is absent, or the text is empty")
+    keys = attribute_keys(pool, "pciBusID")
+    with_uuid = needs_uuid(matrix.gpu_ids)
+    sightings: list[Sighting] = []
+    place: dict[DeviceID, int] = {}
+    for device in (*beside, *devices):
+        if device.type is not DeviceType.OTHER and device.id not in place:
+            place[device.id] = len(sightings)
+            sightings.append(sight(device, keys, with_uuid=with_uuid))
+    places = [place.get(device.id) for device in devices]
+    own = tuple(index for index in places if index is not None)
+    found = _match(matrix.text, matrix.gpu_ids, tuple(sightings), own)
+    if isinstance(found, Misfit):
+        return found
+    rows = iter(found)
+    return tuple(None if index is None else next(rows) for index in places)
+
+
 @lru_cache(maxsize=SHAPES)
-def _compile(switches: tuple[_Key, ...], roots: tuple[_Key, ...], numas: tuple[_Key, ...]) -> Wiring:
-    """The tables of one shape."""
-    size = len(numas)
-    facts = {
-        Scope.PCIE_SWITCH: tuple(map(_fact, switches)),
-        Scope.PCIE_ROOT: tuple(map(_fact, roots)),
-        Scope.NUMA_NODE: tuple(map(_fact, numas)),
-    }
-    met = {scope: [0] * size for scope in SCOPES}
-    unknown = {scope: [0] * size for scope in SCOPES}
-    by_facts = {scope: [0] * size for scope in SCOPES}
-    rank = [[0] * size for _ in range(size)]
-    level = [["X"] * size for _ in range(size)]
-    for one, other in combinations(range(size), 2):
-        proven, denied = {Scope.NODE}, set[Scope]()
-        for scope, values in facts.items():
-            mine, theirs = values[one], values[other]
-            if mine is not None and theirs is not None:
-                (proven if mine & theirs else denied).add(scope)
-        nearest = min(scope.rank for scope in proven)
-        rank[one][other] = rank[other][one] = nearest
-        level[one][other] = level[other][one] = _WORD_OF_RANK[nearest]
-        for scope in SCOPES:
-            if scope.rank >= nearest:
-                _mark(met[scope], one, other)
-                if scope is not Scope.NODE:
-                    _mark(by_facts[scope], one, other)
-            elif scope not in denied:
-                _mark(unknown[scope], one, other)
-    lists = [scope for scope, values in facts.items() if any(value and len(value) > 1 for value in values)]
-    return Wiring(
-        size=size,
-        rank=_frozen(rank),
-        fine=((0,) * size,) * size,
-        level=_frozen(level),
-        met=_masks(met),
-        unknown=_masks(unknown),
-        numa=facts[Scope.NUMA_NODE],
-        islands=_islands(facts),
-        listed=frozenset(scope for scope in _FACT_SCOPES if any(fact.rank <= scope.rank for fact in lists)),
-        facts=facts,
-        by_facts=_masks(by_facts),
+def _match(
+    text: str, gpu_ids: tuple[str, ...], sightings: tuple[Sighting, ...], own: tuple[int, ...]
+) -> tuple[int, ...] | Misfit:
+    matrix = _parsed(text)
+    if isinstance(matrix, MatrixError):
+        return Misfit(str(matrix))
+    return match_rows(matrix, gpu_ids, sightings, own)
+
+
+@lru_cache(maxsize=MATRICES)
+def _parsed(text: str) -> Matrix | MatrixError:
+    """The matrix, or why it is none, as a value: a refused text is as much worth keeping as a good one."""
+    try:
+        return parse_matrix(text)
+    except MatrixError as error:
+        return error
+
+
+@lru_cache(maxsize=SHAPES)
+def _compile(
+    switches: tuple[_Key, ...],
+    roots: tuple[_Key, ...],
+    numas: tuple[_Key, ...],
+    rows: tuple[int | None, ...],
+    text: str,
+) -> Wiring:
+    """The wiring of one shape. Without a matrix that is used, `rows` is empty."""
+    facts = [tuple(map(_fact, keys)) for keys in (switches, roots, numas)]
+    matrix = _parsed(text) if rows else None
+    if not isinstance(matrix, Matrix):
+        return compile_wiring(Shape(tuple(facts)))
+    printed = [None if row is None else matrix.numa[row] for row in rows]
+    facts[2] = tuple(fact or column for fact, column in zip(facts[2], printed, strict=True))
+    cells = tuple(
+        tuple(None if row is None or column is None else matrix.cells[row][column] for column in rows) for row in rows
     )
-
-
-def _islands(facts: Mapping[Scope, tuple[Fact, ...]]) -> Mapping[Scope, tuple[int, ...]]:
-    """Components of the evidence graph, whose edges carry the scope that they prove, cut off at each scope."""
-    size = len(facts[Scope.NUMA_NODE])
-    evidence: nx.Graph[Hashable] = nx.Graph()
-    evidence.add_nodes_from(range(size))
-    for scope, values in facts.items():
-        for device, part in enumerate(_parts(values)):
-            if part is not None:
-                evidence.add_edge(device, (scope, part), scope=scope)
-    islands: dict[Scope, tuple[int, ...]] = {Scope.NVLINK: (), Scope.NODE: ((1 << size) - 1,) if size > 1 else ()}
-    for limit in _FACT_SCOPES:
-        near = nx.subgraph_view(evidence, filter_edge=_no_farther(evidence, limit))
-        islands[limit] = _components(near)
-    return islands
-
-
-def _no_farther(evidence: nx.Graph[Hashable], limit: Scope) -> Callable[[Hashable, Hashable], bool]:
-    return lambda one, other: evidence.edges[one, other]["scope"].rank <= limit.rank
-
-
-def _components(evidence: nx.Graph[Hashable]) -> tuple[int, ...]:
-    """Masks of the connected components with at least two devices, in order of their first device."""
-    masks = []
-    for component in nx.connected_components(evidence):
-        devices = [vertex for vertex in component if isinstance(vertex, int)]
-        if len(devices) > 1:
-            masks.append(sum(1 << device for device in devices))
-    return tuple(sorted(masks, key=lambda mask: mask & -mask))
-
-
-def _parts(values: Sequence[Fact]) -> list[Hashable]:
-    """Which part (switch, root complex, NUMA node) each device belongs to, such that every device is in one.
-
-    Devices with one value belong to it. A list belongs to the part of the lists and values that it overlaps, unless
-    it bridges two that do not overlap each other: a NIC between two NUMA nodes does not make them one, and is a part
-    of its own.
-    """
-    distinct = list(dict.fromkeys(value for value in values if value is not None))
-    overlaps: nx.Graph[frozenset[int]] = nx.Graph()
-    overlaps.add_nodes_from(distinct)
-    overlaps.add_edges_from((one, other) for one, other in combinations(distinct, 2) if one & other)
-    bridges = [
-        value for value in distinct if any(not one & other for one, other in combinations(overlaps.neighbors(value), 2))
-    ]
-    overlaps.remove_edges_from(list(overlaps.edges(bridges)))
-    part_of = {value: number for number, part in enumerate(nx.connected_components(overlaps)) for value in part}
-    return [None if value is None else part_of[value] for value in values]
-
-
-def _mark(masks: list[int], one: int, other: int) -> None:
-    masks[one] |= 1 << other
-    masks[other] |= 1 << one
-
-
-def _masks(tables: Mapping[Scope, list[int]]) -> Mapping[Scope, tuple[int, ...]]:
-    return {scope: tuple(masks) for scope, masks in tables.items()}
-
-
-def _frozen(table: list[list[_Cell]]) -> tuple[tuple[_Cell, ...], ...]:
-    return tuple(map(tuple, table))
+    gpus = sum(1 << device for device, row in enumerate(rows) if row is not None and row < len(matrix.gpus))
+    return compile_wiring(Shape(tuple(facts), cells, gpus))
 
 
 def _fact(key: _Key) -> Fact:

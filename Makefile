@@ -26,7 +26,7 @@ build: sync  ## Build the control plane's binaries into the cache (minutes when 
 
 .PHONY: demo
 demo: build  ## Claim → neighbouring GPU and NIC → running pod, on a real control plane (ONCE=1: exit at the end)
-	@$(RUN) python -m examples.demo $(if $(ONCE),--once)
+	@$(RUN) python -m tests.demo $(if $(ONCE),--once)
 
 .PHONY: lint
 lint: sync  ## Formatting, types, room contracts, generated files

@@ -174,6 +174,11 @@ class ControlPlane:
         return f"https://{LOOPBACK}:{self._ports[API_SERVER].number}"
 
     @property
+    def programs(self) -> dict[str, Path]:
+        """The programs it runs and those to talk to it, by name."""
+        return dict(self._programs)
+
+    @property
     def ca_data(self) -> bytes:
         """The certificate of its authority, PEM."""
         return self._authority.certificate

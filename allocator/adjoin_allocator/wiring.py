@@ -94,9 +94,9 @@ class Wiring:
         met: Per scope and device the mask of the other devices with which the scope is met.
         unknown: Per scope and device the mask of the other devices with which it is neither met nor unmet.
         numa: NUMA nodes by device; None is unknown.
-        islands: Per scope disjoint masks of at least two devices: NVLink islands, switches, root complexes, NUMA
-            nodes, the node. They are
-            physical: NVLink does not join switches. A device in no mask is alone there, or its place is unknown.
+        islands: Per scope disjoint masks of at least two devices that are known to be together: NVLink islands,
+            switches, root complexes, NUMA nodes, the node. They are physical: NVLink does not join switches. A device
+            in no mask is alone there, or its place is unknown.
         listed: Scopes for which a list-valued fact counts, so that a set needs `set_verdict` and a clique of `met` is
             not enough.
         facts: Per scope that has one and device the fact it is decided by.
@@ -197,7 +197,7 @@ def compile_wiring(shape: Shape) -> Wiring:
         decisive = pair.word if pair.word is not None and _rank_of(pair.word) == nearest else None
         fine[one][other] = fine[other][one] = _fineness(decisive)
         level[one][other] = level[other][one] = decisive if decisive in _RANK_OF_WORD else LEVELS[nearest]
-        if pair.by_cell and pair.word is not None:
+        if pair.word is not None and SCOPES[_rank_of(pair.word)] in pair.by_cell:
             wires.append((one, other, SCOPES[_rank_of(pair.word)]))
         for scope in SCOPES:
             if scope in pair.met:

@@ -1,0 +1,226 @@
+"""Which row of a matrix stands for which device: identity first, order only where it cannot be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from adjoin_allocator.cel import AttributeValue
+from adjoin_allocator.matrix import parse_matrix
+from adjoin_allocator.model import Device, DeviceID, DeviceType, Standing
+from adjoin_allocator.rows import Misfit, match_rows, needs_uuid, pci_address, sight
+from adjoin_allocator.topology import DEFAULT_KEYS
+
+PCI = "resource.kubernetes.io/pciBusID"
+RDMA_DEVICE = "dra.net/rdmaDevice"
+
+
+def gpu(name: str, hardware_id: str = "", driver: str = "gpu.nvidia.com", **attributes: AttributeValue) -> Device:
+    return _device(name, DeviceType.GPU, driver, hardware_id, attributes)
+
+
+def nic(name: str, driver: str = "dra.net", **attributes: AttributeValue) -> Device:
+    return _device(name, DeviceType.RDMA, driver, "", attributes)
+
+
+def _device(
+    name: str, kind: DeviceType, driver: str, hardware_id: str, attributes: dict[str, AttributeValue]
+) -> Device:
+    """Attributes are given as keywords: `pci` is the standard key, others belong to the driver."""
+    names = {"pci": PCI}
+    qualified = {names.get(key, f"{driver}/{key}"): value for key, value in attributes.items()}
+    return Device(
+        DeviceID(driver, "n1", name), "n1", "pool", "x", kind, hardware_id or f"n1/{name}", qualified, {}
+    )  # fmt: skip
+
+
+def text(gpus: int, nics: int, legend: Sequence[str] = ()) -> str:
+    """A matrix in which all pairs are SYS."""
+    names = [f"GPU{index}" for index in range(gpus)] + [f"NIC{index}" for index in range(nics)]
+    lines = ["\t".join(["", *names])]
+    lines += ["\t".join([row, *("X" if row == column else "SYS" for column in names)]) for row in names]
+    return "\n".join([*lines, "", "NIC Legend:", *(f"  NIC{index}: {name}" for index, name in enumerate(legend))])
+
+
+def rows(
+    matrix: str, beside: Sequence[Device], own: Sequence[Device] | None = None, gpu_ids: Sequence[str] = ()
+) -> list[int] | str:
+    """The rows of `own` (everything unless given), or the message that says why there are none."""
+    keys = DEFAULT_KEYS["pciBusID"]
+    sightings = [sight(device, keys, with_uuid=needs_uuid(gpu_ids)) for device in beside]
+    places = [beside.index(device) for device in (beside if own is None else own)]
+    found = match_rows(parse_matrix(matrix), gpu_ids, sightings, places)
+    return found.message if isinstance(found, Misfit) else list(found)
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        pytest.param(
+            [gpu("gpu-0", pci="0000:b7:00.0"), gpu("gpu-1", pci="0000:07:00.0"), gpu("gpu-2", pci="0000:47:00.0")],
+            [2, 0, 1],
+            id="GPUs by PCI address, not by name",
+        ),
+        pytest.param(
+            [gpu("a", pci="0001:01:00.0"), gpu("b", pci="0000:ff:00.0"), gpu("c", pci="ff:01.0")],
+            [2, 0, 1],
+            id="PCI addresses compare as numbers, an absent domain is 0",
+        ),
+        pytest.param([gpu("a", minor=2), gpu("b", minor=0), gpu("c", minor=10)], [1, 0, 2], id="GPUs by minor number"),
+        pytest.param([gpu("a", index=2), gpu("b", index=0), gpu("c", index=1)], [2, 0, 1], id="GPUs by index"),
+        pytest.param(
+            [gpu("a", pci="0000:01:00.0", minor=1), gpu("b", minor=0), gpu("c", pci="0000:02:00.0", minor=2)],
+            [1, 0, 2],
+            id="PCI addresses count only when all GPUs have one",
+        ),
+        pytest.param([gpu("g10"), gpu("g9"), gpu("g2")], [2, 1, 0], id="GPUs by name in natural order"),
+    ],
+)
+def test_order_of_gpus(devices: list[Device], expected: list[int]) -> None:
+    assert rows(text(3, 0), devices) == expected
+    turned = devices[::-1]
+    assert rows(text(3, 0), turned) == expected[::-1]
+
+
+def test_devices_that_cannot_be_given_out_still_have_their_row() -> None:
+    devices = [gpu(f"g{index}") for index in range(4)]
+    kept_back = [
+        Device(d.id, d.node, "other-pool", d.kind, d.type, d.hardware_id, d.attributes, d.capacity, standing=standing)
+        for d, standing in zip(devices[:3], (Standing.MISSING, Standing.UNHEALTHY, Standing.OFFERED), strict=True)
+    ]
+    beside = [*kept_back, devices[3]]
+    assert rows(text(4, 0), beside, own=[devices[3]]) == [3]
+    assert rows(text(4, 0), [devices[3]]) == "the matrix has 4 GPU rows, the node has 1 GPUs in all pools"
+
+
+def test_rows_without_a_device_of_the_pool_are_left_alone() -> None:
+    nics = [nic("a", rdmaDevice="mlx5_2"), nic("b", rdmaDevice="mlx5_0")]
+    assert rows(text(2, 4, ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_bond_0"]), nics) == [4, 2]
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        pytest.param([nic("a", rdmaDevice="mlx5_3"), nic("b", rdmaDevice="mlx5_0")], [1, 0], id="RDMA device"),
+        pytest.param([nic("a", ifName="mlx5_0"), nic("b", rdmaDevice="mlx5_3")], [0, 1], id="interface"),
+        pytest.param(
+            [nic("a", rdmaDevice="rocep1s0", ifName="mlx5_3"), nic("b", rdmaDevice="mlx5_0")],
+            [1, 0],
+            id="interface when the RDMA device is not in the legend",
+        ),
+        pytest.param(
+            [nic("a", driver="adjoin.dev", rdmaDevice="mlx5_3"), nic("b", driver="adjoin.dev", ifName="mlx5_0")],
+            [1, 0],
+            id="static devices",
+        ),
+        pytest.param([nic("mlx5_3"), nic("mlx5_0")], [1, 0], id="device name"),
+        pytest.param(
+            [nic("b", rdmaDevice="mlx5_3"), nic("a", rdmaDevice="mlx5_9")],
+            [0, 1],
+            id="one is not in the legend: none is read from it, order of the RDMA devices",
+        ),
+        pytest.param(
+            [nic("b", rdmaDevice="mlx5_3"), nic("a", rdmaDevice="mlx5_3")],
+            [1, 0],
+            id="two say to be the same: none is read from it, order of names",
+        ),
+        pytest.param(
+            [nic("a", pciAddress="0000:9c:00.0"), nic("b", pciAddress="0000:0c:00.0")],
+            [1, 0],
+            id="no names: order of PCI addresses",
+        ),
+        pytest.param([nic("nic-10"), nic("nic-9")], [1, 0], id="nothing else: natural order of names"),
+    ],
+)
+def test_rows_of_nics(devices: list[Device], expected: list[int]) -> None:
+    assert rows(text(1, 2, ["mlx5_0", "mlx5_3"]), devices) == [1 + row for row in expected]
+
+
+@pytest.mark.parametrize(
+    ("legend", "message"),
+    [
+        pytest.param(
+            ["mlx5_0", "mlx5_1", "mlx5_2"],
+            "the matrix has 3 NIC rows, the node has 2 RDMA devices in all pools, "
+            "and NIC b is not among the names in the matrix",
+            id="with a legend the message names the NIC",
+        ),
+        pytest.param([], "the matrix has 3 NIC rows, the node has 2 RDMA devices in all pools", id="without a legend"),
+    ],
+)
+def test_order_of_nics_needs_equal_counts(legend: list[str], message: str) -> None:
+    assert rows(text(1, 3, legend), [nic("a", rdmaDevice="mlx5_0"), nic("b", rdmaDevice="mlx5_7")]) == message
+
+
+def test_nics_of_a_matrix_without_nics_have_no_row() -> None:
+    message = "the matrix has 0 NIC rows, the node has 1 RDMA devices in all pools"
+    assert rows(text(1, 0), [gpu("g"), nic("n", rdmaDevice="mlx5_0")]) == message
+
+
+@pytest.mark.parametrize(
+    ("gpu_ids", "expected"),
+    [
+        pytest.param(("0000:02:00.0", "0000:01:00.0"), [1, 0], id="PCI addresses"),
+        pytest.param((" 00000000:02:00.0 ", "01:00.0"), [1, 0], id="PCI addresses as another tool spells them"),
+        pytest.param(("gpu-BBBB", "GPU-aaaa"), [1, 0], id="uuids, capitals do not count"),
+        pytest.param(("0000:02:00.0", "GPU-aaaa"), [1, 0], id="one of each"),
+        pytest.param(
+            ("0000:02:00.0",), "the list of GPUs beside it has 1 entries, the matrix 2 GPU rows", id="too few"
+        ),
+        pytest.param(
+            ("0000:02:00.0", "0000:03:00.0"),
+            "GPU g0 is not in the list of GPUs beside it",
+            id="a list that does not know a GPU is not overruled by order",
+        ),
+        pytest.param(
+            ("0000:02:00.0", "2:00.0"), "the list of GPUs beside it names one GPU twice", id="the same GPU twice"
+        ),
+        pytest.param(
+            ("GPU-bbbb", "0000:02:00.0"), "GPU g0 is not in the list of GPUs beside it", id="one GPU under two names"
+        ),
+    ],
+)
+def test_list_of_gpus_beside_the_matrix(gpu_ids: tuple[str, ...], expected: list[int] | str) -> None:
+    devices = [
+        gpu("g0", "GPU-aaaa", pci="0000:01:00.0", uuid="GPU-aaaa"),
+        gpu("g1", "GPU-bbbb", pci="0000:02:00.0", uuid="GPU-bbbb"),
+    ]
+    assert rows(text(2, 0), devices, gpu_ids=gpu_ids) == expected
+
+
+def test_list_of_gpus_finds_them_without_equal_counts() -> None:
+    offered = gpu("g1", pci="0000:02:00.0")
+    assert rows(text(3, 0), [offered], gpu_ids=("0000:01:00.0", "0000:02:00.0", "0000:03:00.0")) == [1]
+
+
+def test_two_gpus_cannot_have_one_row() -> None:
+    twins = [gpu("g0", pci="0000:01:00.0"), gpu("g1", pci="0000:01:00.0")]
+    message = "two GPUs are entry 1 of the list of GPUs beside it, one is g1"
+    assert rows(text(2, 0), twins, gpu_ids=("0000:01:00.0", "0000:02:00.0")) == message
+
+
+def test_uuids_are_looked_at_only_when_the_list_has_some() -> None:
+    # They differ on every node: in the key of what is kept they would make every node a shape of its own.
+    device = gpu("g0", "GPU-aaaa", pci="0000:01:00.0", uuid="GPU-aaaa")
+    assert "gpu-aaaa" not in sight(device, DEFAULT_KEYS["pciBusID"], with_uuid=False).ids
+    assert "gpu-aaaa" in sight(device, DEFAULT_KEYS["pciBusID"], with_uuid=True).ids
+    assert not needs_uuid(("0000:01:00.0", "02:00.0"))
+    assert needs_uuid(("0000:01:00.0", "GPU-aaaa"))
+
+
+@pytest.mark.parametrize(
+    ("written", "address"),
+    [
+        ("0000:07:00.0", (0, 7, 0, 0)),
+        ("00000000:B7:1F.7", (0, 0xB7, 0x1F, 7)),
+        ("0008:06:00.0", (8, 6, 0, 0)),
+        ("07:00.0", (0, 7, 0, 0)),
+        ("0000:07:00", ()),
+        ("0000-07-00-0", ()),
+        ("GPU-07", ()),
+        ("", ()),
+    ],
+)
+def test_pci_addresses(written: str, address: tuple[int, ...]) -> None:
+    assert pci_address(written) == address

@@ -288,15 +288,27 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
 
 @dataclass(frozen=True, slots=True)
 class PublishedDevice:
-    """A device as a driver publishes it; names are fully qualified (`domain/name`). `node` overrides the slice's, or
-    is ""."""
+    """A device as a driver publishes it. Satisfies the selectors' view of a device.
+
+    Attributes:
+        name: Its name in the driver's pool.
+        driver: The driver.
+        attributes: Values by fully qualified name (`domain/name`).
+        capacity: Quantities by fully qualified name.
+        taints: Taints that the driver put on it.
+        allow_multiple_allocations: It can be shared between claims.
+        node: The node it sits in where its slice lists devices of several nodes, else "".
+        counter_sets: Counter sets that it consumes: two devices with one in common are parts of one piece of hardware.
+    """
 
     name: str
+    driver: str
     attributes: Mapping[str, AttributeValue]
     capacity: Mapping[str, Quantity]
-    taints: tuple[Taint, ...]
-    allow_multiple_allocations: bool
-    node: str
+    taints: tuple[Taint, ...] = ()
+    allow_multiple_allocations: bool = False
+    node: str = ""
+    counter_sets: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,0 +1,11 @@
+"""Inventory: which devices exist, whose pool they belong to, and whether they can be given out.
+
+In comes a View (facts of ResourceSlices, Nodes, DevicePools, DeviceTaintRules, ConfigMaps and of what claims hold), out
+goes an `Inventory`. Nothing here decides who gets a device.
+"""
+
+from adjoin.inventory.builder import InventoryBuilder
+from adjoin.inventory.pools import asked_pool
+from adjoin.inventory.result import Finding, Inventory, PoolReport
+
+__all__ = ["Finding", "Inventory", "InventoryBuilder", "PoolReport", "asked_pool"]

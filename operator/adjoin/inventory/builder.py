@@ -1,0 +1,303 @@
+"""Builds the inventory of a view, again and again, touching only what changed.
+
+In comes a View, out goes an `Inventory`. Only nodes whose slices, Node, pools, taint rules or held devices changed are
+sorted out again, and the tuple of a node's devices stays the same object while nothing about it changed. What is
+remembered changes speed alone: a fresh builder makes an equal inventory of the same view.
+
+Nothing here decides who gets a device or reads a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+
+from adjoin.cache import View
+from adjoin.facts import ConfigMapFacts, NodeFacts, TaintRuleFacts
+from adjoin.inventory.changes import changed_keys
+from adjoin.inventory.driver_pools import DriverPools, Key
+from adjoin.inventory.held import NOTHING, Found, Holders, find
+from adjoin.inventory.node_devices import NodeDevices, Overlap, Surroundings, node_devices, stable_order
+from adjoin.inventory.pools import PoolRules, default_pools, prepare, read_matrices, same_rules, seniority
+from adjoin.inventory.result import Inventory, PoolReport
+from adjoin.inventory.taints import DriverPoolRules, TaintRules, scopes
+from adjoin_allocator.model import Device, DeviceID, MatrixText, Node, Pool, natural_key
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+class InventoryBuilder:
+    """Builds inventories of successive views.
+
+    Args:
+        cluster: The view comes from a cluster: devices of guarded pools wait for their guard, and a node without an
+        object does not exist.
+            Otherwise (files) nobody else gives out devices, and nodes that are only named are made up.
+    """
+
+    def __init__(self, *, cluster: bool = True) -> None:
+        self._cluster = cluster
+        self._pool_facts: Mapping[str, object] = {}
+        self._config_maps: Mapping[str, ConfigMapFacts] = {}
+        self._known_nodes: Mapping[str, NodeFacts] = {}
+        self._known_rules: Mapping[str, TaintRuleFacts] = {}
+        self._pools: dict[str, PoolRules] = {}
+        self._listing: dict[str, tuple[PoolRules, ...]] = {}
+        self._driver_pools = DriverPools()
+        self._taint_rules = TaintRules()
+        self._rules: dict[Key, DriverPoolRules] = {}
+        self._holders = Holders()
+        self._sites: dict[str, NodeDevices] = {}
+        self._matrices: dict[str, dict[str, MatrixText]] = {}
+        self._found: dict[str, Found] = {}
+        self._nodes: dict[str, Node] = {}
+        self._devices: dict[str, tuple[Device, ...]] = {}
+        self._made: dict[str, tuple[PoolReport, Pool]] = {}
+        self._stale_reports = True
+        self._guard_served = False
+
+    def build(self, view: View) -> Inventory:
+        """The inventory of `view`. Costs a look at every object, and work only for what changed since the last call.
+
+        1. Pools whose spec or matrix changed are prepared again, and then every node is dirty.
+        2. Driver pools of changed slices are read again, and their nodes are dirty.
+        3. Taint rules that changed make the nodes dirty whose driver pools they can mean.
+        4. Nodes that changed are dirty.
+        5. Dirty nodes are sorted out.
+        6. Held devices are found again on dirty nodes and where holders changed.
+        7. Pools are put together with what was seen.
+        """
+        every = self._update_pools(view)
+        dirty = self._driver_pools.update(view.slices)
+        self._rules = {key: rules for key, rules in self._rules.items() if key in self._driver_pools.by_key}
+        dirty |= self._update_taint_rules(view.taint_rules)
+        dirty.update(changed_keys(self._known_nodes, view.nodes))
+        self._known_nodes = view.nodes
+        if every:
+            dirty.update(self._driver_pools.of_node, self._listing, self._sites, view.nodes)
+        self._sort_out(dirty)
+        defaults = default_pools(rules.facts for rules in self._pools.values())
+        touched = self._holders.update(view.claims, defaults[0] if defaults else "")
+        self._recover(dirty | touched | (self._holders.nodes if every else set()))
+        if dirty or self._stale_reports or view.guard_served != self._guard_served:
+            self._guard_served, self._stale_reports = view.guard_served, False
+            self._report(view)
+        return Inventory(
+            nodes=self._nodes,
+            devices=self._devices,
+            pools={name: pool for name, (_, pool) in self._made.items()},
+            reports={name: report for name, (report, _) in self._made.items()},
+            defaults=defaults,
+            _found=self._found,
+            _driver_pools=self._driver_pools.by_key,
+        )
+
+    def _update_pools(self, view: View) -> bool:
+        """Prepares pools again and says whether anything but their facts changed."""
+        if view.pools is self._pool_facts and view.config_maps is self._config_maps:
+            return False
+        self._pool_facts, self._config_maps = view.pools, view.config_maps
+        self._stale_reports = True
+        texts = _texts(view)
+        # Two objects of one name: the old one's end has not been seen yet.
+        by_name = {
+            facts.meta.name: facts for facts in sorted(view.pools.values(), key=lambda facts: facts.meta.version)
+        }
+        changed = by_name.keys() != self._pools.keys()
+        pools: dict[str, PoolRules] = {}
+        for facts in sorted(by_name.values(), key=seniority):
+            known = self._pools.get(facts.meta.name)
+            if known is not None and same_rules(known, facts, read_matrices(facts, texts)):
+                pools[facts.meta.name] = known if known.facts is facts else replace(known, facts=facts)
+            else:
+                pools[facts.meta.name] = prepare(facts, texts)
+                changed = True
+        self._pools = pools
+        listing: dict[str, list[PoolRules]] = {}
+        for rules in pools.values():
+            for node in rules.listed:
+                listing.setdefault(node, []).append(rules)
+        self._listing = {node: tuple(rules) for node, rules in listing.items()}
+        return changed
+
+    def _update_taint_rules(self, rules: Mapping[str, TaintRuleFacts]) -> set[str]:
+        """Takes the taint rules and returns the nodes with driver pools that changed ones can mean."""
+        known, self._known_rules = self._known_rules, rules
+        changed = [each for uid in changed_keys(known, rules) for each in (known.get(uid), rules.get(uid)) if each]
+        if not changed:
+            return set()
+        self._taint_rules = TaintRules(rules.values())
+        concerned = {(rule.driver, rule.pool) for rule in changed}
+        nodes: set[str] = set()
+        for key, driver_pool in self._driver_pools.by_key.items():
+            if not concerned.isdisjoint(scopes(*key)):
+                self._rules.pop(key, None)
+                nodes |= driver_pool.nodes
+        return nodes
+
+    def _rules_for(self, key: Key) -> DriverPoolRules:
+        rules = self._rules.get(key)
+        if rules is None:
+            rules = self._rules[key] = self._taint_rules.for_driver_pool(*key)
+        return rules
+
+    def _sort_out(self, names: Iterable[str]) -> None:
+        """Sorts out the devices of these nodes."""
+        matrices = {name: dict(self._matrices.get(name, {})) for name in self._pools}
+        for name in names:
+            facts = self._known_nodes.get(name)
+            node = facts.node if facts is not None else self._unknown(name)
+            pools = tuple(rules for rules in self._pools.values() if rules.selects(node.labels))
+            texts = {rules.name: text for rules in pools if (text := rules.matrix_for(node.labels)) is not None}
+            site = node_devices(
+                Surroundings(
+                    node=node,
+                    pools=pools,
+                    listing=pools if facts is not None else self._listing.get(name, ()),
+                    driver_pools=tuple(
+                        (driver_pool, self._rules_for((driver_pool.driver, driver_pool.name)))
+                        for driver_pool in self._driver_pools.on(name)
+                    ),
+                    allocatable=facts.allocatable if facts is not None else {},
+                    gpu_ids={pool: text.gpu_ids for pool, text in texts.items()},
+                    guarding=self._cluster,
+                )
+            )
+            if site.devices or site.overlaps or site.parts:
+                self._sites[name] = site
+            else:
+                self._sites.pop(name, None)
+            for pool, known in matrices.items():
+                if pool in texts and site.devices:
+                    known[name] = texts[pool]
+                else:
+                    known.pop(name, None)
+        self._matrices = matrices
+
+    def _unknown(self, name: str) -> Node:
+        """A node that is only named: made up for files, absent on a cluster."""
+        if self._cluster:
+            return Node(name, {}, ready=False, exists=False)
+        return Node(name, {HOSTNAME: name})
+
+    def _recover(self, names: Iterable[str]) -> None:
+        """Finds what is held on these nodes again and puts their devices together."""
+        found, devices, nodes = dict(self._found), dict(self._devices), dict(self._nodes)
+        for name in names:
+            site = self._sites.get(name, NOWHERE)
+            held = self._holders.on(name)
+            again = NOTHING
+            if held:
+                again = find(name, held, site, self._elsewhere(name), self._driver_pools.by_key, self._pools)
+            everything = site.devices
+            if again.devices:
+                everything = tuple(sorted((*site.devices, *again.devices), key=stable_order))
+            if again is NOTHING:
+                found.pop(name, None)
+            else:
+                found[name] = again
+            if everything:
+                devices[name] = _unchanged(devices.get(name), everything)
+                facts = self._known_nodes.get(name)
+                nodes[name] = facts.node if facts is not None else self._unknown(name)
+            else:
+                devices.pop(name, None)
+                nodes.pop(name, None)
+        self._found, self._devices, self._nodes = found, devices, nodes
+
+    def _elsewhere(self, name: str) -> Callable[[DeviceID], bool]:
+        def offered_elsewhere(device: DeviceID) -> bool:
+            driver_pool = self._driver_pools.by_key.get((device.driver, device.pool))
+            return driver_pool is not None and any(
+                device in site.identities
+                for node in driver_pool.devices
+                if node != name and (site := self._sites.get(node)) is not None
+            )
+
+        return offered_elsewhere
+
+    def _report(self, view: View) -> None:
+        """Puts the pools together. A pool about which nothing changed stays the same object."""
+        guard_served = view.guard_served or not self._cluster
+        overlaps, parts = self._seen()
+        troubled = [each for each in self._driver_pools.by_key.values() if each.problem or each.remote]
+        made: dict[str, tuple[PoolReport, Pool]] = {}
+        for name, rules in self._pools.items():
+            mine = [each for each in troubled if each.driver in rules.published]
+            withheld = [each.problem for each in mine if each.problem and self._selects_any(rules, each.nodes)]
+            report = PoolReport(
+                broken=rules.broken,
+                deleting=rules.facts.meta.deleting is not None,
+                guard_unavailable=rules.guarded and not guard_served,
+                withheld=tuple(sorted({*withheld, *parts.get(name, ())}, key=natural_key)),
+                overlaps=tuple(overlaps.get(name, ())),
+                remote=sum(
+                    any(offer.matches(device) for offer in rules.published[each.driver])
+                    for each in mine
+                    for device in each.remote
+                ),
+            )
+            pool = Pool(
+                name=name,
+                devices=rules.names,
+                aliases=rules.aliases,
+                matrices=self._matrices.get(name, {}),
+                tolerations=rules.tolerations,
+                withheld=report.withheld,
+                unavailable=report.unavailable,
+            )
+            known = self._made.get(name)
+            made[name] = (report, known[1] if known is not None and _equal(known[1], pool) else pool)
+        self._made = made
+
+    def _seen(self) -> tuple[dict[str, list[Overlap]], dict[str, list[str]]]:
+        """Overlaps and sentences on partitions by pool, in stable order."""
+        overlaps: dict[str, list[Overlap]] = {}
+        parts: dict[str, list[str]] = {}
+        speaking = [name for name, site in self._sites.items() if site.overlaps or site.parts]
+        for name in sorted(speaking, key=natural_key):
+            site = self._sites[name]
+            for overlap in site.overlaps:
+                overlaps.setdefault(overlap.pool, []).append(overlap)
+            for pool, sentence in site.parts.items():
+                parts.setdefault(pool, []).append(sentence)
+        return overlaps, parts
+
+    def _selects_any(self, rules: PoolRules, nodes: Iterable[str]) -> bool:
+        for name in nodes:
+            facts = self._known_nodes.get(name)
+            if rules.selects(facts.node.labels if facts is not None else self._unknown(name).labels):
+                return True
+        return False
+
+
+NOWHERE = NodeDevices((), {}, (), {})
+
+
+def _texts(view: View) -> dict[str, Mapping[str, str]]:
+    """Data of ConfigMaps by name; of two of one name the one in the operator's namespace."""
+    ordered = sorted(
+        view.config_maps.values(),
+        key=lambda facts: (facts.meta.namespace == view.namespace, facts.meta.namespace, facts.meta.version),
+    )
+    return {facts.meta.name: facts.data for facts in ordered}
+
+
+def _unchanged(before: tuple[Device, ...] | None, after: tuple[Device, ...]) -> tuple[Device, ...]:
+    """`before` if it says the same as `after`, so that whatever was made of it stays good."""
+    if before is None or len(before) != len(after):
+        return after
+    same = all(
+        getattr(one, field) == getattr(other, field)
+        for one, other in zip(before, after, strict=True)
+        for field in _DEVICE_FIELDS
+    )
+    return before if same else after
+
+
+_DEVICE_FIELDS = tuple(field.name for field in fields(Device))
+_POOL_FIELDS = tuple(field.name for field in fields(Pool))
+
+
+def _equal(one: Pool, other: Pool) -> bool:
+    return all(getattr(one, field) == getattr(other, field) for field in _POOL_FIELDS)

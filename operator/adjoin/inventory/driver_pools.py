@@ -1,0 +1,138 @@
+"""What a DRA driver publishes under one pool name, read from the ResourceSlices that count.
+
+In come the slices of one (driver, pool); out goes a `DriverPool`: the devices of the newest generation by node, and why
+nothing new may be placed on them while that generation is incomplete or contradicts itself. Older generations are read
+for one thing only: facts of devices that somebody holds while the newest generation is still on its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from adjoin.facts import PublishedDevice, SliceFacts
+from adjoin.inventory.changes import changed_keys
+from adjoin_allocator.model import DeviceID, natural_key
+
+Key = tuple[str, str]
+"""Driver and name of a driver pool."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DriverPool:
+    """One driver's pool of devices.
+
+    Attributes:
+        driver: The driver.
+        name: The pool's name, for most drivers the node's.
+        devices: Devices of the newest generation by node.
+        remote: Devices of the newest generation that are not local to one node.
+        problem: Why nothing new may be placed on the devices (`gpu.nvidia.com/node-a: 1 of 2 slices`), or "".
+        older: While there is a problem, devices of earlier generations by name.
+        nodes: Every node that a slice of any generation names.
+    """
+
+    driver: str
+    name: str
+    devices: Mapping[str, tuple[PublishedDevice, ...]]
+    remote: tuple[PublishedDevice, ...]
+    problem: str
+    older: Mapping[str, PublishedDevice]
+    nodes: frozenset[str]
+
+    def id_of(self, device: PublishedDevice) -> DeviceID:
+        """The triple that Kubernetes knows the device by."""
+        return DeviceID(self.driver, self.name, device.name)
+
+    def named(self, node: str, name: str) -> PublishedDevice | None:
+        """The device of that name on that node."""
+        return next((device for device in self.devices.get(node, ()) if device.name == name), None)
+
+
+def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
+    """The pool that `slices` (at least one, all of one driver and pool) describe. Their order does not matter."""
+    ordered = sorted(slices, key=lambda facts: (-facts.generation, natural_key(facts.meta.name), facts.meta.uid))
+    driver, name, newest = ordered[0].driver, ordered[0].pool, ordered[0].generation
+    current = [facts for facts in ordered if facts.generation == newest]
+    expected = max(facts.slices for facts in current)
+    problem = "" if len(current) == expected else f"{len(current)} of {expected} slices"
+
+    local: dict[str, list[PublishedDevice]] = {}
+    remote: list[PublishedDevice] = []
+    names: set[str] = set()
+    for facts in current:
+        for device in facts.devices:
+            if device.name in names:
+                # Kubernetes takes a pool with one name twice for invalid as a whole, and so the name for nobody's.
+                problem = problem or f"device {device.name} is published twice"
+                continue
+            names.add(device.name)
+            node = device.node or facts.node
+            if node:
+                local.setdefault(node, []).append(device)
+            else:
+                remote.append(device)
+    older: dict[str, PublishedDevice] = {}
+    if problem:
+        for facts in ordered[len(current) :]:
+            for device in facts.devices:
+                older.setdefault(device.name, device)
+    return DriverPool(
+        driver=driver,
+        name=name,
+        devices={node: tuple(devices) for node, devices in local.items()},
+        remote=tuple(remote),
+        problem=f"{driver}/{name}: {problem}" if problem else "",
+        older=older,
+        nodes=frozenset(
+            node for facts in ordered for node in (facts.node, *(device.node for device in facts.devices)) if node
+        ),
+    )
+
+
+class DriverPools:
+    """All driver pools, kept up to date slice by slice."""
+
+    def __init__(self) -> None:
+        self.by_key: dict[Key, DriverPool] = {}
+        """Replaced, never changed in place: inventories share it."""
+        self.of_node: dict[str, set[Key]] = {}
+        self._known: Mapping[str, SliceFacts] = {}
+        self._slices: dict[Key, dict[str, SliceFacts]] = {}
+
+    def update(self, slices: Mapping[str, SliceFacts]) -> set[str]:
+        """Takes the slices that there are now and returns the nodes whose devices may have changed."""
+        stale: set[Key] = set()
+        for uid in changed_keys(self._known, slices):
+            before, after = self._known.get(uid), slices.get(uid)
+            if before is not None:
+                key = (before.driver, before.pool)
+                self._slices[key].pop(uid)
+                stale.add(key)
+            if after is not None:
+                key = (after.driver, after.pool)
+                self._slices.setdefault(key, {})[uid] = after
+                stale.add(key)
+        self._known = slices
+        if not stale:
+            return set()
+        self.by_key = dict(self.by_key)
+        nodes: set[str] = set()
+        for key in stale:
+            gone = self.by_key.pop(key, None)
+            if gone is not None:
+                nodes |= gone.nodes
+                for node in gone.nodes:
+                    self.of_node[node].discard(key)
+            if self._slices[key]:
+                made = self.by_key[key] = read_driver_pool(self._slices[key].values())
+                nodes |= made.nodes
+                for node in made.nodes:
+                    self.of_node.setdefault(node, set()).add(key)
+            else:
+                del self._slices[key]
+        return nodes
+
+    def on(self, node: str) -> list[DriverPool]:
+        """Driver pools with a slice that names the node, in a fixed order."""
+        return [self.by_key[key] for key in sorted(self.of_node.get(node, ()))]

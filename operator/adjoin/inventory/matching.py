@@ -1,0 +1,36 @@
+"""Device selectors of pools, compiled and with a memory.
+
+In come CEL expressions and published devices, out comes whether all hold. A selector that fails on a device does not
+match it, as in Kubernetes. Devices of one model differ in little that a selector reads, so that answers repeat from
+node to node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from adjoin_allocator.selectors import match_all
+
+from adjoin.api.common import CELSelector
+from adjoin.facts import PublishedDevice
+from adjoin_allocator.cel import CompileError, Selector, compile_selector
+
+
+class MatcherError(ValueError):
+    """A selector does not compile."""
+
+
+class Matcher:
+    """All of some selectors; none at all matches every device."""
+
+    def __init__(self, selectors: Sequence[CELSelector]) -> None:
+        compiled: list[Selector] = []
+        for selector in selectors:
+            try:
+                compiled.append(compile_selector(selector.cel))
+            except CompileError as error:
+                raise MatcherError(f"selector {selector.cel!r}: {error}") from error
+        self._selectors = tuple(compiled)
+
+    def __call__(self, device: PublishedDevice) -> bool:
+        return not self._selectors or match_all(self._selectors, device).matched

@@ -1,0 +1,213 @@
+"""The devices of one node: which pool and name each belongs to, and whether it can be given out.
+
+In come the node, what drivers publish there and the pools that select it, the oldest pool first; out go `NodeDevices`.
+A device belongs to one name of one pool; whoever selects it too is told. Nothing here knows who holds a device.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from adjoin.api.names import DRIVER
+from adjoin.facts import PublishedDevice
+from adjoin.inventory.driver_pools import DriverPool
+from adjoin.inventory.identity import Identity, identify
+from adjoin.inventory.pools import Offer, PoolRules, counted_devices
+from adjoin.inventory.taints import NO_RULES, DriverPoolRules, ailment
+from adjoin_allocator.model import Device, DeviceID, Node, Standing, natural_key
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Surroundings:
+    """Everything that decides the devices of one node.
+
+    Attributes:
+        node: The node; `exists` is False where devices name a node that has no object.
+        pools: The pools that select the node, the oldest first.
+        listing: The pools whose static devices count there, the oldest first: those that select it, and for a node
+        without an object,
+            of which no labels are known, every pool that lists it.
+        driver_pools: What drivers publish there, with the taint rules for it.
+        allocatable: Extended resources of the node.
+        gpu_ids: By pool the identities of GPU rows that stand beside its matrix.
+        guarding: Devices of guarded pools are offered only once their guard stands.
+    """
+
+    node: Node
+    pools: tuple[PoolRules, ...]
+    listing: tuple[PoolRules, ...]
+    driver_pools: tuple[tuple[DriverPool, DriverPoolRules], ...]
+    allocatable: Mapping[str, int]
+    gpu_ids: Mapping[str, tuple[str, ...]]
+    guarding: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Overlap:
+    """A device that a pool selects and another name or pool has."""
+
+    device: DeviceID
+    pool: str
+    owner: str
+    owner_name: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeDevices:
+    """The devices of one node in stable order, with what else was seen while they were sorted out.
+
+    Attributes:
+        devices: Devices of all pools, without those that are only known from a claim.
+        identities: What identifies each.
+        overlaps: Devices that were selected a second time.
+        parts: Per pool one sentence on partitions that it selects side by side, which cannot be given out yet.
+    """
+
+    devices: tuple[Device, ...]
+    identities: Mapping[DeviceID, Identity]
+    overlaps: tuple[Overlap, ...]
+    parts: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chosen:
+    id: DeviceID
+    rules: PoolRules
+    offer: Offer
+    published: PublishedDevice
+
+
+@lru_cache(maxsize=1 << 16)
+def _natural(text: str) -> tuple[tuple[str | int, ...], str]:
+    return natural_key(text)
+
+
+def stable_order(device: Device) -> tuple[object, ...]:
+    """Sort key of devices on one node: natural order of pool and name."""
+    return _natural(device.id.pool), _natural(device.id.device), device.id.driver
+
+
+def node_devices(site: Surroundings) -> NodeDevices:
+    """Sorts out the devices of one node. Costs a selector evaluation for every device and name of its driver, less what
+    is remembered."""
+    devices: list[Device] = []
+    identities: dict[DeviceID, Identity] = {}
+    overlaps: list[Overlap] = []
+    parts: dict[str, str] = {}
+    for driver_pool, rules in site.driver_pools:
+        chosen = list(_published(site, driver_pool, overlaps))
+        if not chosen:
+            continue
+        shared = _shared_counters(driver_pool, chosen)
+        for each, identity in zip(chosen, _identify(site, chosen), strict=True):
+            withheld = driver_pool.problem
+            if each.id in shared:
+                withheld = parts.setdefault(each.rules.name, shared[each.id])
+            devices.append(_device(site, each, identity, _standing(site, each, rules, withheld)))
+            identities[each.id] = identity
+    unpublished = list(_unpublished(site, overlaps))
+    for each, identity in zip(unpublished, _identify(site, unpublished), strict=True):
+        standing = (
+            (Standing.OFFERED, "") if site.node.exists else (Standing.MISSING, f"node {site.node.name} is absent")
+        )
+        devices.append(_device(site, each, identity, standing))
+        identities[each.id] = identity
+    devices.sort(key=stable_order)
+    return NodeDevices(tuple(devices), identities, tuple(overlaps), parts)
+
+
+def _published(site: Surroundings, driver_pool: DriverPool, overlaps: list[Overlap]) -> Iterator[_Chosen]:
+    """Devices of a driver's pool that a DevicePool takes: of several the oldest, in it the first name."""
+    wanted = [(rules, offer) for rules in site.pools for offer in rules.published.get(driver_pool.driver, ())]
+    if not wanted:
+        return
+    for published in driver_pool.devices.get(site.node.name, ()):
+        owner: _Chosen | None = None
+        for rules, offer in wanted:
+            if not offer.matches(published):
+                continue
+            if owner is None:
+                owner = _Chosen(driver_pool.id_of(published), rules, offer, published)
+            else:
+                overlaps.append(Overlap(owner.id, rules.name, owner.rules.name, owner.offer.name))
+        if owner is not None:
+            yield owner
+
+
+def _unpublished(site: Surroundings, overlaps: list[Overlap]) -> Iterator[_Chosen]:
+    """Static devices and counted ones. Pools that count one resource count the same devices, under whatever names."""
+    node = site.node.name
+    owners: dict[object, _Chosen] = {}
+    for rules in site.listing:
+        candidates: list[tuple[Offer, PublishedDevice, object]] = [
+            (offer, device, None) for offer, device in rules.listed.get(node, ())
+        ]
+        if rules in site.pools:
+            candidates += [
+                (offer, device, (resource, index))
+                for offer, resource in rules.counted
+                for index, device in enumerate(
+                    counted_devices(offer, site.allocatable.get(resource, 0), site.gpu_ids.get(rules.name, ()))
+                )
+            ]
+        for offer, device, slot in candidates:
+            chosen = _Chosen(DeviceID(DRIVER, node, device.name), rules, offer, device)
+            owner = owners.get(chosen.id) or (owners.get(slot) if slot is not None else None)
+            if owner is not None:
+                overlaps.append(Overlap(chosen.id, rules.name, owner.rules.name, owner.offer.name))
+                continue
+            owners[chosen.id] = chosen
+            if slot is not None:
+                owners[slot] = chosen
+            yield chosen
+
+
+def _identify(site: Surroundings, chosen: Sequence[_Chosen]) -> list[Identity]:
+    return identify(site.node.name, [(each.rules, each.published) for each in chosen])
+
+
+def _shared_counters(driver_pool: DriverPool, chosen: Sequence[_Chosen]) -> dict[DeviceID, str]:
+    """Devices that are parts of one piece of hardware and are selected side by side. Giving out one takes from the
+    other, which is not accounted for yet, so none of them is given out."""
+    uses = Counter(counters for each in chosen for counters in each.published.counter_sets)
+    return {
+        each.id: f"{driver_pool.driver}/{driver_pool.name}: devices that share {counters} are not supported yet"
+        for each in chosen
+        for counters in each.published.counter_sets
+        if uses[counters] > 1
+    }
+
+
+def _standing(site: Surroundings, each: _Chosen, rules: DriverPoolRules, withheld: str) -> tuple[Standing, str]:
+    name = each.published.name
+    if each.published.taints or rules is not NO_RULES:
+        found = ailment(each.published.taints, rules.on(name))
+        if found:
+            return Standing.UNHEALTHY, found
+    if withheld:
+        return Standing.WITHHELD, withheld
+    if site.guarding and each.rules.guarded and not rules.guarded(name, each.rules.name):
+        return Standing.UNGUARDED, "no taint rule guards it yet"
+    return Standing.OFFERED, ""
+
+
+def _device(site: Surroundings, each: _Chosen, identity: Identity, standing: tuple[Standing, str]) -> Device:
+    performance, priority = each.offer.rank(each.published)
+    return Device(
+        id=each.id,
+        node=site.node.name,
+        device_pool=each.rules.name,
+        kind=each.offer.name,
+        type=each.offer.type,
+        hardware_id=identity.text,
+        attributes=each.published.attributes,
+        capacity=each.published.capacity,
+        performance=performance,
+        priority=priority,
+        standing=standing[0],
+        standing_detail=standing[1],
+        allow_multiple_allocations=each.published.allow_multiple_allocations,
+    )

@@ -1,0 +1,156 @@
+"""The inventory as a value: devices by node, pools, and what there is to say about each pool.
+
+Made by `builder`; read by the snapshot (devices, nodes, pools), by status and the command line (reports) and by
+delivery (devices).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from adjoin.api.pool_status import PoolCondition
+from adjoin.inventory.driver_pools import DriverPool, Key
+from adjoin.inventory.held import Found
+from adjoin.inventory.node_devices import Overlap
+from adjoin_allocator.model import Device, DeviceID, Node, PlacedDevice, Pool
+
+NAMED = 8
+"""How many devices a message names before it only counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A condition without its times. `holds` is its status."""
+
+    type: PoolCondition
+    holds: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PoolReport:
+    """What there is to say about one pool, apart from its devices.
+
+    Attributes:
+        broken: Why its spec cannot be used, or "".
+        deleting: It has a deletionTimestamp.
+        guard_unavailable: It wants a guard that this cluster does not serve.
+        withheld: Driver pools on which nothing new may be placed, each with the reason.
+        overlaps: Devices that it selects and does not have.
+        remote: How many devices it selects that are not local to one node.
+    """
+
+    broken: str = ""
+    deleting: bool = False
+    guard_unavailable: bool = False
+    withheld: tuple[str, ...] = ()
+    overlaps: tuple[Overlap, ...] = ()
+    remote: int = 0
+
+    @property
+    def unavailable(self) -> str:
+        """Why nothing new is placed in the pool at all, or ""."""
+        if self.broken:
+            return self.broken
+        if self.deleting:
+            return "the pool is being deleted"
+        return GUARD_MESSAGE if self.guard_unavailable else ""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Its conditions, in a fixed order; abnormal ones only while they hold."""
+        notes = list(self.withheld)
+        if self.remote:
+            notes.append(f"{_count(self.remote, 'device')} not local to one node and therefore not offered")
+        found = []
+        if self.unavailable:
+            reason = "InvalidSpec" if self.broken else "Deleting" if self.deleting else "GuardUnavailable"
+            found.append(Finding(PoolCondition.READY, False, reason, "; ".join([self.unavailable, *notes])))
+        elif self.withheld:
+            found.append(Finding(PoolCondition.READY, False, "DriverUnavailable", "; ".join(notes)))
+        else:
+            found.append(Finding(PoolCondition.READY, True, "InventoryRead", "; ".join(notes)))
+        if self.overlaps:
+            found.append(Finding(PoolCondition.OVERLAP, True, "DevicesTaken", _overlap_message(self.overlaps)))
+        if self.guard_unavailable:
+            found.append(Finding(PoolCondition.GUARD_UNAVAILABLE, True, "NotServed", GUARD_MESSAGE))
+        return tuple(found)
+
+
+GUARD_MESSAGE = (
+    "this cluster serves no DeviceTaintRules, so nothing keeps others off the devices; "
+    "set delivery.guard: None to go without"
+)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun} is" if number == 1 else f"{number} {noun}s are"
+
+
+def _overlap_message(overlaps: tuple[Overlap, ...]) -> str:
+    owners: dict[str, list[Overlap]] = {}
+    for overlap in overlaps:
+        own = overlap.owner == overlap.pool
+        owners.setdefault(f"{overlap.owner_name} already" if own else f"of pool {overlap.owner}", []).append(overlap)
+    parts = []
+    for owner, taken in owners.items():
+        names = ", ".join(str(overlap.device) for overlap in taken[:NAMED])
+        more = f" and {len(taken) - NAMED} more" if len(taken) > NAMED else ""
+        parts.append(f"{_count(len(taken), 'device')} {owner}: {names}{more}")
+    return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inventory:
+    """Which devices there are. Mappings are shared with other inventories and never change.
+
+    Attributes:
+        nodes: By name, every node that `devices` names.
+        devices: By node the devices of all pools in stable order, held ones that are absent included.
+        pools: By name, as the allocator sees them.
+        reports: By name, what else there is to say about them.
+        default_pool: Name of the pool for claims that name none, or "".
+        defaults: Names of all pools that are annotated as default, the one that counts first.
+    """
+
+    nodes: Mapping[str, Node]
+    devices: Mapping[str, tuple[Device, ...]]
+    pools: Mapping[str, Pool]
+    reports: Mapping[str, PoolReport]
+    defaults: tuple[str, ...]
+    _found: Mapping[str, Found]
+    _driver_pools: Mapping[Key, DriverPool]
+
+    @property
+    def default_pool(self) -> str:
+        """Name of the pool for claims that name none: the oldest of those annotated as default; "" without any."""
+        return self.defaults[0] if self.defaults else ""
+
+    def current(self, node: str, placed: PlacedDevice) -> DeviceID:
+        """The triple of a held device today: its hardware may have another name than in the status."""
+        found = self._found.get(node)
+        return found.moved.get((placed.id, placed.hardware_id), placed.id) if found is not None else placed.id
+
+    def device(self, node: str, id_: DeviceID) -> Device | None:
+        """The device of that triple on that node."""
+        return next((device for device in self.devices.get(node, ()) if device.id == id_), None)
+
+    def excluded_by(self, id_: DeviceID) -> tuple[DeviceID, ...]:
+        """Devices that cannot be given out while `id_` is in somebody's allocation: itself, and those that share
+        hardware with it."""
+        driver_pool = self._driver_pools.get((id_.driver, id_.pool))
+        if driver_pool is None:
+            return (id_,)
+        for node in driver_pool.devices:
+            published = driver_pool.named(node, id_.device)
+            if published is not None and published.counter_sets:
+                sets = set(published.counter_sets)
+                sharing = {
+                    driver_pool.id_of(other)
+                    for other in driver_pool.devices[node]
+                    if not sets.isdisjoint(other.counter_sets)
+                }
+                return (id_, *(device.id for device in self.devices.get(node, ()) if device.id in sharing - {id_}))
+        return (id_,)

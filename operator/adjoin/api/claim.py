@@ -13,7 +13,7 @@ from adjoin.api import claim_rules as checks
 from adjoin.api.claim_status import DeviceClaimStatus
 from adjoin.api.common import ObjectMeta, PoolRef, Selectors
 from adjoin.api.marks import ATOMIC, keyed, model_config, rules
-from adjoin.api.names import API_VERSION, DEVICES_PER_CLAIM, Kind
+from adjoin.api.names import API_VERSION, DEVICES_PER_CLAIM
 from adjoin.api.scalars import (
     ATTRIBUTE,
     Bool,
@@ -85,7 +85,7 @@ class RequestShare(BaseModel):
         description="Name of the DeviceShare to take from."
     )
     slots: Annotated[Int, Field(ge=1, le=1024)] | None = Field(
-        default=None, description="Slots of one device, for a share of mode TimeSliced."
+        default=None, description="Slots of one device, for a share of mode TimeSliced. Absent: 1."
     )
     memory: Bytes | None = Field(
         default=None,
@@ -98,7 +98,7 @@ class RequestShare(BaseModel):
         "is needed).",
     )
     profile: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
-        default=None, description="Partition profile, such as 3g.40gb, for mode Partitioned."
+        default=None, description="Partition profile, such as 3g.40gb, for mode Partitioned. Absent with other modes."
     )
 
 
@@ -112,7 +112,7 @@ class Alternative(BaseModel):
     all: Bool | None = Field(
         default=None,
         description="true: every matching device of the node, all of them free and at least one; `count` is then left "
-        "out.",
+        "out. Absent: false.",
     )
     selectors: Selectors = Field(
         default=(), description="Conditions on the devices; all must hold. Absent: any device."
@@ -146,7 +146,7 @@ class DeviceRequest(BaseModel):
     all: Bool | None = Field(
         default=None,
         description="true: every matching device of the node, all of them free and at least one; `count` is then left "
-        "out.",
+        "out. Absent: false.",
     )
     selectors: Selectors = Field(
         default=(), description="Conditions on the devices; all must hold. Absent: any device."
@@ -168,7 +168,7 @@ class DeviceRequest(BaseModel):
     ] = Field(
         default=(),
         description="Alternatives in order of preference; each replica gets the first that can be had. Whatever is "
-        "asked for then stands in the alternatives.",
+        "asked for then stands in the alternatives. Absent: no alternatives.",
     )
 
 
@@ -187,12 +187,12 @@ class AffinityLine(BaseModel):
     scope: Scope | None = Field(
         default=None,
         description="How near, from near to far: NVLink, PCIeSwitch (one PCIe switch), PCIeRoot (one root complex), "
-        "NUMANode, Node. A nearer place always counts. Either `scope` or `attribute`.",
+        "NUMANode, Node. A nearer place always counts. Absent with `attribute`.",
     )
     attribute: Annotated[str, Field(min_length=1, max_length=96, pattern=ATTRIBUTE)] | None = Field(
         default=None,
         description="Attribute to compare: a full name such as dra.net/rail, or a name from the pool's "
-        "topology.attributes such as numaNode. Devices without it never match. Either `scope` or `attribute`.",
+        "topology.attributes such as numaNode. Devices without it never match. Absent with `scope`.",
     )
     policy: AffinityPolicy | None = Field(
         default=None,
@@ -247,8 +247,12 @@ class Host(BaseModel):
 
     model_config = model_config(rules(*checks.HOST))
 
-    cpu: Quantity | None = Field(default=None, description="CPU of one replica's pod, in cores, such as 96 or 500m.")
-    memory: Bytes | None = Field(default=None, description="Memory of one replica's pod, such as 1Ti.")
+    cpu: Quantity | None = Field(
+        default=None, description="CPU of one replica's pod, in cores, such as 96 or 500m. Absent: not looked at."
+    )
+    memory: Bytes | None = Field(
+        default=None, description="Memory of one replica's pod, such as 1Ti. Absent: not looked at."
+    )
 
 
 class Scaling(BaseModel):
@@ -262,7 +266,7 @@ class Scaling(BaseModel):
     )
     min_replicas: Replicas | None = Field(default=None, description="Fewest replicas with FollowPods. Absent: 0.")
     max_replicas: Annotated[Int, Field(ge=1, le=DEVICES_PER_CLAIM)] | None = Field(
-        default=None, description="Most replicas with FollowPods, where it must be given."
+        default=None, description="Most replicas with FollowPods, where it must be given. Absent with Fixed."
     )
 
 
@@ -273,7 +277,8 @@ class ClaimLifecycle(BaseModel):
 
     parameters: Annotated[dict[str, Annotated[str, Field(max_length=253)]], Field(max_length=32)] = Field(
         default_factory=dict,
-        description="Values by name of a parameter that the pool declares in lifecycle.parameters.",
+        description="Values by name of a parameter that the pool declares in lifecycle.parameters. Absent: the pool's "
+        "defaults.",
     )
 
 
@@ -289,7 +294,7 @@ class DeviceClaimSpec(BaseModel):
     )
     requests: Annotated[tuple[DeviceRequest, ...], Field(max_length=32, json_schema_extra=keyed("name"))] = Field(
         default=(),
-        description="What every replica gets, all of it on one node. May be empty only if `host` is given. Immutable, "
+        description="What every replica gets, all of it on one node. May be absent only if `host` is given. Immutable, "
         "but for memory and compute of a share.",
     )
     affinity: Annotated[tuple[AffinityLine, ...], Field(max_length=32, json_schema_extra=ATOMIC)] = Field(
@@ -323,7 +328,9 @@ class DeviceClaimSpec(BaseModel):
         default=0, description="Claims with a higher value are served first. Default: 0."
     )
     priority_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = Field(
-        default=None, description="Take the priority from this PriorityClass; `priority` is then left out."
+        default=None,
+        description="Take the priority from this PriorityClass; `priority` is then left out. Absent: `priority` "
+        "counts.",
     )
     deadline: Timestamp | None = Field(
         default=None,
@@ -362,7 +369,7 @@ class DeviceClaim(BaseModel):
     model_config = model_config(rules(*checks.OBJECT))
 
     api_version: Literal["adjoin.dev/v1alpha1"] = API_VERSION
-    kind: Literal[Kind.DEVICE_CLAIM] = Kind.DEVICE_CLAIM
+    kind: Literal["DeviceClaim"] = "DeviceClaim"
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
     spec: DeviceClaimSpec = Field(description="What is asked for.")
     status: DeviceClaimStatus | None = Field(default=None, description="What was done; written by Adjoin alone.")

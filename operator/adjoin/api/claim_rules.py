@@ -34,6 +34,14 @@ def _single(item: str) -> str:
 
 _NONE_HOLD: Final = "(!has(self.requests) || size(self.requests) == 0)"
 _NAMES: Final = f"{optional('self.requests', '[]')}.map(r, r.name)"
+_UNKNOWN_NAMES: Final = (
+    "self.affinity.map(a, a.requests.filter(n, !(has(self.requests) && self.requests.exists(r, r.name == n))))"
+    ".filter(l, size(l) > 0)"
+)
+_LONELY: Final = (
+    "self.affinity.filter(a, has(a.scope) && size(a.requests) == 1 "
+    f"&& self.requests.exists(r, r.name == a.requests[0] && {_single('r')}))"
+)
 _DEVICES: Final = f"(has(self.requests) ? self.requests.map(r, {_most('r')}).sum() : 0)"
 _MODE: Final = optional("self.scaling.mode", "'Fixed'")
 _SCALING_MODE: Final = optional("self.mode", "'Fixed'")
@@ -167,13 +175,13 @@ SPEC: Final = (
     rule(
         "!has(self.affinity) || self.affinity.all(a, a.requests.all(n, "
         "has(self.requests) && self.requests.exists(r, r.name == n)))",
-        says=f"'affinity names requests that the claim does not have; it has %s'.format([{_NAMES}])",
+        says=f"'no request is named %s; the requests are %s'.format([{_UNKNOWN_NAMES}[0][0], {_NAMES}])",
         path=".affinity",
     ),
     rule(
-        "!has(self.affinity) || !has(self.requests) || self.affinity.all(a, !has(a.scope) || size(a.requests) != 1 "
-        f"|| !self.requests.exists(r, r.name == a.requests[0] && {_single('r')}))",
-        "a scope on one device: it needs at least two devices; raise the count, or name a second request",
+        f"!has(self.affinity) || !has(self.requests) || {_LONELY}.size() == 0",
+        says="'a scope on one device: %s has count 1; it needs at least two devices; raise the count, or name a second "
+        f"request'.format([{_LONELY}[0].requests[0]])",
         path=".affinity",
     ),
     rule(

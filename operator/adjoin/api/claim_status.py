@@ -122,7 +122,9 @@ class AllocatedDevice(DeviceRef):
         description="The request that it serves: `gpu`, or `gpu/half` for an alternative."
     )
     share: AllocatedShare | None = Field(default=None, description="The part held; absent: the whole device.")
-    consumed: Annotated[dict[str, Annotated[dict[str, Int], Field(max_length=64)]], Field(max_length=16)] = Field(
+    consumed: Annotated[
+        dict[str, Annotated[dict[str, Annotated[Int, Field(ge=0)]], Field(max_length=64)]], Field(max_length=16)
+    ] = Field(
         default_factory=dict,
         description="What it consumes of the driver's counters, by counter set and counter, as recorded when "
         "allocated.",

@@ -97,7 +97,7 @@ class LabelRequirement(BaseModel):
     values: Annotated[
         tuple[Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)], ...],
         Field(max_length=64, json_schema_extra=ATOMIC),
-    ] = Field(default=(), description="Values for In and NotIn.")
+    ] = Field(default=(), description="Values for In and NotIn. Absent with Exists and DoesNotExist.")
 
 
 class LabelSelector(BaseModel):
@@ -107,9 +107,9 @@ class LabelSelector(BaseModel):
 
     match_labels: Annotated[
         dict[str, Annotated[str, Field(max_length=63, pattern=LABEL_VALUE)]], Field(max_length=64)
-    ] = Field(default_factory=dict, description="Labels that must have exactly these values.")
+    ] = Field(default_factory=dict, description="Labels that must have exactly these values. Absent: none.")
     match_expressions: Annotated[tuple[LabelRequirement, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
-        default=(), description="Further conditions on labels."
+        default=(), description="Further conditions on labels. Absent: none."
     )
 
 

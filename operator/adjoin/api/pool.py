@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 from adjoin.api import pool_rules as checks
 from adjoin.api.common import LabelSelector, ObjectMeta
 from adjoin.api.marks import ATOMIC, keyed, model_config, rules
-from adjoin.api.names import API_VERSION, Kind
+from adjoin.api.names import API_VERSION
 from adjoin.api.pool_devices import PoolDevice, Topology
 from adjoin.api.pool_policy import Delivery, Health, Placement, PoolLifecycle, Tenancy, Toleration
 from adjoin.api.pool_status import DevicePoolStatus
@@ -50,7 +50,7 @@ class DevicePool(BaseModel):
     model_config = model_config(rules(*checks.OBJECT))
 
     api_version: Literal["adjoin.dev/v1alpha1"] = API_VERSION
-    kind: Literal[Kind.DEVICE_POOL] = Kind.DEVICE_POOL
+    kind: Literal["DevicePool"] = "DevicePool"
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
     spec: DevicePoolSpec = Field(description="What the pool offers and how.")
     status: DevicePoolStatus | None = Field(default=None, description="What is seen; written by Adjoin alone.")

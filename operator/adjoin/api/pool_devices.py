@@ -61,11 +61,12 @@ class StaticDevice(BaseModel):
     attributes: Annotated[dict[str, AttributeValue], Field(max_length=64)] = Field(
         default_factory=dict,
         description="Facts: whole numbers, booleans, strings, or lists of these. Names without a domain belong to "
-        "adjoin.dev. Known ones: pcieRoot, pcieSwitch, numaNode, pciBusID, uuid, productName.",
+        "adjoin.dev. Known ones: pcieRoot, pcieSwitch, numaNode, pciBusID, uuid, productName. Absent facts are "
+        "unknown.",
     )
     capacity: Annotated[dict[str, StaticQuantity], Field(max_length=64)] = Field(
         default_factory=dict,
-        description="Quantities such as memory: 80Gi. Names without a domain belong to adjoin.dev.",
+        description="Quantities such as memory: 80Gi. Names without a domain belong to adjoin.dev. Absent: none.",
     )
 
 
@@ -76,7 +77,7 @@ class StaticNode(BaseModel):
 
     name: ObjectName = Field(description="Name of the node.")
     devices: Annotated[tuple[StaticDevice, ...], Field(max_length=512, json_schema_extra=keyed("name"))] = Field(
-        default=(), description="Its devices."
+        default=(), description="Its devices. Absent: none."
     )
 
 
@@ -118,9 +119,15 @@ class DeviceSource(BaseModel):
 
     model_config = model_config(rules(*checks.SOURCE))
 
-    resource_slices: ResourceSlicesSource | None = Field(default=None, description="Published by a DRA driver.")
-    node_resource: NodeResourceSource | None = Field(default=None, description="Counted from node.status.allocatable.")
-    static: StaticSource | None = Field(default=None, description="Listed in this pool.")
+    resource_slices: ResourceSlicesSource | None = Field(
+        default=None, description="Devices published by a DRA driver. Absent: another source."
+    )
+    node_resource: NodeResourceSource | None = Field(
+        default=None, description="Devices counted from node.status.allocatable. Absent: another source."
+    )
+    static: StaticSource | None = Field(
+        default=None, description="Devices listed in this pool. Absent: another source."
+    )
 
 
 class DeviceClassRule(BaseModel):

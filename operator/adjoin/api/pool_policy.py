@@ -136,16 +136,16 @@ class Tenant(BaseModel):
 
     name: Label = Field(description="Name of the tenant.")
     namespaces: Annotated[tuple[Namespace, ...], Field(max_length=256, json_schema_extra=SET)] = Field(
-        default=(), description="Its namespaces; a namespace belongs to one tenant."
+        default=(), description="Its namespaces; a namespace belongs to one tenant. Absent: none."
     )
     quota: Amounts = Field(
         default_factory=dict,
-        description="Devices that the tenant may hold, by device name of the pool. A name left out: no limit; 0: none.",
+        description="Devices that the tenant may hold, by device name of the pool. An absent name: no limit; 0: none.",
     )
     borrowing: Amounts = Field(
         default_factory=dict,
-        description="Devices beyond the quota, by device name, taken only from what others' quotas leave unused. A "
-        "name left out: 0.",
+        description="Devices beyond the quota, by device name, taken only from what others' quotas leave unused. An "
+        "absent name: 0.",
     )
     weight: Annotated[Int, Field(ge=1, le=1_000_000)] = Field(
         default=1,

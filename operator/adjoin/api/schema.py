@@ -5,6 +5,7 @@ types on every list. A construct that has no structural form stops the conversio
 silently but what has the same meaning without it.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
@@ -59,8 +60,18 @@ def structural_schema(model: type[BaseModel]) -> Schema:
     """The structural schema of a model as the API server wants it. Callers must not change the result."""
     raw = model.model_json_schema(by_alias=True, mode="validation")
     # Of metadata the API server has its own schema and takes no other.
-    raw["properties"].pop("metadata", None)
+    raw.get("properties", {}).pop("metadata", None)
     return _convert(raw, raw.get("$defs", {}), model.__name__, ())
+
+
+def schema_at(schema: Schema, steps: Iterable[str | int]) -> Schema:
+    """The part of a structural schema that describes what lies at these steps; empty where it says nothing."""
+    for step in steps:
+        if isinstance(step, int):
+            schema = schema.get("items", {})
+        else:
+            schema = schema.get("properties", {}).get(step) or schema.get("additionalProperties", {})
+    return schema
 
 
 def _convert(node: Schema, defs: dict[str, Schema], path: str, seen: tuple[str, ...]) -> Schema:
@@ -68,7 +79,8 @@ def _convert(node: Schema, defs: dict[str, Schema], path: str, seen: tuple[str, 
     if node.get("x-adjoin-spoken"):
         node = _spoken(node)
     if node.get("x-kubernetes-int-or-string"):
-        return _ordered({key: value for key, value in node.items() if key not in {"type", *_DROP}})
+        dropped = {"type", *_DROP} if node.get("default") is not None else {"type", "default", *_DROP}
+        return _ordered({key: value for key, value in node.items() if key not in dropped})
     out: Schema = {}
     for key, value in node.items():
         if key in _DROP:

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from adjoin.api import share_rules as checks
 from adjoin.api.common import CONDITIONS_TEXT, Conditions, DeviceRef, ObjectMeta, PoolRef, Selectors
 from adjoin.api.marks import ATOMIC, keyed, model_config, rules
-from adjoin.api.names import API_VERSION, Kind
+from adjoin.api.names import API_VERSION
 from adjoin.api.scalars import Bool, Bytes, DeviceName, Int, Known, Percent, PositiveDuration, Text, ZeroOrDuration
 
 ProfileName = Annotated[str, Field(min_length=1, max_length=64)]
@@ -132,11 +132,11 @@ class Partitioned(BaseModel):
     layout: Annotated[tuple[LayoutEntry, ...], Field(min_length=1, max_length=64, json_schema_extra=ATOMIC)] | None = (
         Field(
             default=None,
-            description="The same partitions on every device; order is irrelevant. Either `layout` or `dynamic`.",
+            description="The same partitions on every device; order is irrelevant. Absent with `dynamic`.",
         )
     )
     dynamic: DynamicPartitions | None = Field(
-        default=None, description="Partitions made on demand. Either `layout` or `dynamic`."
+        default=None, description="Partitions made on demand. Absent with `layout`."
     )
     table: Annotated[tuple[PartitionPlacement, ...], Field(max_length=64, json_schema_extra=keyed("profile"))] = Field(
         default=(), description="Where profiles may lie. Absent: the built-in table of the product."
@@ -168,11 +168,17 @@ class DeviceShareSpec(BaseModel):
         description="TimeSliced (turns, no isolation), Fractional or MPS (limits that processes keep to), Partitioned "
         "or VirtualFunctions (hardware). Immutable."
     )
-    time_sliced: TimeSliced | None = Field(default=None, description="Settings of mode TimeSliced.")
+    time_sliced: TimeSliced | None = Field(
+        default=None, description="Settings of mode TimeSliced. Absent with other modes."
+    )
     fractional: Fractional | None = Field(default=None, description="Settings of mode Fractional. Absent: defaults.")
     mps: MPS | None = Field(default=None, description="Settings of mode MPS. Absent: defaults.")
-    partitioned: Partitioned | None = Field(default=None, description="Settings of mode Partitioned.")
-    virtual_functions: VirtualFunctions | None = Field(default=None, description="Settings of mode VirtualFunctions.")
+    partitioned: Partitioned | None = Field(
+        default=None, description="Settings of mode Partitioned. Absent with other modes."
+    )
+    virtual_functions: VirtualFunctions | None = Field(
+        default=None, description="Settings of mode VirtualFunctions. Absent with other modes."
+    )
     prepare: Prepare = Field(
         default=Prepare.ON_DEMAND,
         description="OnDemand: a device is split when a claim first needs a part. Eager: at once. Default: OnDemand.",
@@ -231,7 +237,7 @@ class DeviceShare(BaseModel):
     model_config = model_config(rules(*checks.OBJECT))
 
     api_version: Literal["adjoin.dev/v1alpha1"] = API_VERSION
-    kind: Literal[Kind.DEVICE_SHARE] = Kind.DEVICE_SHARE
+    kind: Literal["DeviceShare"] = "DeviceShare"
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
     spec: DeviceShareSpec = Field(description="How the devices are split.")
     status: DeviceShareStatus | None = Field(default=None, description="What was done; written by Adjoin alone.")

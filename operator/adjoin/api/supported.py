@@ -1,0 +1,159 @@
+"""The one list of what the API says but Adjoin does not do yet. Such a field is refused, never accepted and ignored.
+
+`REFUSED` names fields that must be absent or hold a value that means the same as absence. `SUPPORTED` names every leaf
+that has behaviour. Together they cover the schemas of all three kinds: a field that is in neither is refused too, and a
+test says so. Whoever gives a field its behaviour moves it from the first table to the second.
+
+Paths are written with `[]` for any list entry and `{}` for any key of a map.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from adjoin.api.errors import ErrorKind, FieldError, path_of
+from adjoin.api.names import Kind
+from adjoin.api.schema import schema_at
+
+Steps = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A field without behaviour; `unless` are values, beside the schema's default, that mean the same as absence."""
+
+    path: str
+    unless: tuple[Any, ...] = ()
+
+
+REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
+    Kind.DEVICE_POOL: (
+        Refused("spec.topology.fabric", ([],)),
+        Refused("spec.placement.strategy"),
+        Refused("spec.placement.objective"),
+        Refused("spec.placement.optimiseFor"),
+        Refused("spec.placement.backfill"),
+        Refused("spec.tenancy"),
+        Refused("spec.lifecycle.init", ([],)),
+        Refused("spec.lifecycle.cleanup", ([],)),
+        Refused("spec.lifecycle.parameters", ([],)),
+        Refused("spec.lifecycle.idleClean"),
+        Refused("spec.lifecycle.cleanBetweenRestarts"),
+        Refused("spec.lifecycle.sweepEvery"),
+        Refused("spec.lifecycle.nodeUnreachable.after"),
+        Refused("spec.lifecycle.nodeUnreachable.policy"),
+        Refused("spec.health.driverGrace"),
+        Refused("spec.health.rules", ([],)),
+        Refused("spec.health.recovery"),
+        Refused("spec.delivery.mode"),
+        Refused("spec.delivery.networks"),
+    ),
+    Kind.DEVICE_SHARE: (Refused("spec"),),
+    Kind.DEVICE_CLAIM: (
+        Refused("spec.requests[].share"),
+        Refused("spec.requests[].sameDevice", (False,)),
+        Refused("spec.requests[].isolation"),
+        Refused("spec.requests[].firstOf", ([],)),
+        Refused("spec.affinity[].over", ("Replica",)),
+        Refused("spec.gang"),
+        Refused("spec.fabric"),
+        Refused("spec.host"),
+        Refused("spec.profile"),
+        Refused("spec.priorityClassName"),
+        Refused("spec.deadline"),
+        Refused("spec.preemptible"),
+        Refused("spec.scaling.mode"),
+        Refused("spec.scaling.minReplicas"),
+        Refused("spec.scaling.maxReplicas"),
+        Refused("spec.release"),
+        Refused("spec.idleTimeout"),
+        Refused("spec.maxRuntime"),
+        Refused("spec.lifecycle"),
+        Refused("spec.suspend"),
+    ),
+}
+
+SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
+    Kind.DEVICE_POOL: frozenset(
+        {
+            "spec.nodeSelector.matchLabels{}",
+            "spec.nodeSelector.matchExpressions[].key",
+            "spec.nodeSelector.matchExpressions[].operator",
+            "spec.nodeSelector.matchExpressions[].values[]",
+            "spec.devices[].name",
+            "spec.devices[].type",
+            "spec.devices[].source.resourceSlices.driver",
+            "spec.devices[].source.resourceSlices.selectors[].cel",
+            "spec.devices[].source.nodeResource.name",
+            "spec.devices[].source.static.nodes[].name",
+            "spec.devices[].source.static.nodes[].devices[].name",
+            "spec.devices[].source.static.nodes[].devices[].attributes{}",
+            "spec.devices[].source.static.nodes[].devices[].capacity{}",
+            "spec.devices[].classes[].name",
+            "spec.devices[].classes[].selectors[].cel",
+            "spec.devices[].classes[].performance",
+            "spec.devices[].classes[].priority",
+            "spec.topology.attributes{}[]",
+            "spec.topology.matrices[].nodeSelector.matchLabels{}",
+            "spec.topology.matrices[].nodeSelector.matchExpressions[].key",
+            "spec.topology.matrices[].nodeSelector.matchExpressions[].operator",
+            "spec.topology.matrices[].nodeSelector.matchExpressions[].values[]",
+            "spec.topology.matrices[].configMapRef.name",
+            "spec.topology.matrices[].configMapRef.key",
+            "spec.tolerations[].key",
+            "spec.tolerations[].operator",
+            "spec.tolerations[].value",
+            "spec.tolerations[].effect",
+            "spec.delivery.guard",
+            "spec.delivery.split",
+        }
+    ),
+    Kind.DEVICE_SHARE: frozenset(),
+    Kind.DEVICE_CLAIM: frozenset(
+        {
+            "spec.poolRef.name",
+            "spec.requests[].name",
+            "spec.requests[].device",
+            "spec.requests[].count",
+            "spec.requests[].all",
+            "spec.requests[].selectors[].cel",
+            "spec.affinity[].requests[]",
+            "spec.affinity[].scope",
+            "spec.affinity[].attribute",
+            "spec.affinity[].policy",
+            "spec.replicas",
+            "spec.priority",
+        }
+    ),
+}
+
+
+def unsupported(kind: Kind, obj: Mapping[str, Any], schema: Mapping[str, Any]) -> list[FieldError]:
+    """Everything in the object that has no behaviour yet, in the order of the table. `schema` is the kind's own."""
+    errors = []
+    for refused in REFUSED[kind]:
+        for steps, value in _values(obj, _STEP.findall(refused.path), ()):
+            default = schema_at(dict(schema), steps).get("default")
+            if value is not None and value != default and value not in refused.unless:
+                path = path_of(steps)
+                errors.append(FieldError(path, value, f"not supported yet: {path}", ErrorKind.UNSUPPORTED))
+    return errors
+
+
+_STEP: Final = re.compile(r"\w+|\[\]|\{\}")
+
+
+def _values(value: Any, pattern: list[str], steps: Steps) -> Iterator[tuple[Steps, Any]]:
+    """All values that lie at a path of the table. What has another shape than the path expects is passed over."""
+    if not pattern:
+        yield steps, value
+        return
+    step, *rest = pattern
+    if step == "[]":
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            yield from _values(item, rest, (*steps, index))
+    elif isinstance(value, Mapping):
+        for key in list(value) if step == "{}" else [step]:
+            if key in value:
+                yield from _values(value[key], rest, (*steps, key))

@@ -69,7 +69,14 @@ def sight(device: Device, pci_keys: Sequence[str], *, with_uuid: bool) -> Sighti
     return Sighting(device.type, device.driver, device.id.device, pci, None, names, ())
 
 
-def needs_uuid(gpu_ids: Sequence[str]) -> bool:
+def names_of_rows(driver: str, pci_keys: Sequence[str], *, with_uuid: bool) -> tuple[str, ...]:
+    """The attributes that `sight` reads of a device of `driver`."""
+    uuid = (f"{driver}/uuid",) if with_uuid else ()
+    return (*pci_keys, f"{driver}/minor", f"{driver}/index", *uuid, *_NIC_NAMES)
+
+
+@lru_cache(maxsize=64)
+def needs_uuid(gpu_ids: tuple[str, ...]) -> bool:
     """Whether a list beside a matrix names GPUs by something else than PCI addresses."""
     return any(not pci_address(text.strip()) for text in gpu_ids)
 

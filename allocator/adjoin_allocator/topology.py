@@ -29,7 +29,7 @@ from adjoin_allocator.cel import AttributeScalar, AttributeValue
 from adjoin_allocator.matrix import Matrix, MatrixError, parse_matrix
 from adjoin_allocator.model import Device, DeviceID, DeviceType, MatrixText, Pool, Scope
 from adjoin_allocator.results import Mismatch
-from adjoin_allocator.rows import Misfit, Sighting, match_rows, needs_uuid, sight
+from adjoin_allocator.rows import Misfit, match_rows, names_of_rows, needs_uuid, pci_address, sight
 from adjoin_allocator.wiring import LEVELS, Fact, Shape, Verdict, Wiring, bits, compile_wiring
 
 __all__ = ["Verdict", "Wiring", "attribute_keys", "attribute_values", "bits", "graph", "wire"]
@@ -92,17 +92,16 @@ def wire(devices: Sequence[Device], pool: Pool, beside: Sequence[Device]) -> tup
     second value says why the pool's matrix for the node is not used, when it has one and it is not; attributes alone
     decide then. Costs a few reads a device when a node of that shape was seen before.
     """
-    keys = [attribute_keys(pool, name) for name in ("pcieSwitch", "pcieRoot", "numaNode")]
-    switches, roots = _numbered(devices, keys[0]), _numbered(devices, keys[1])
-    numas = tuple(_numa_fact(_read(device, keys[2])) for device in devices)
+    aliases = tuple(map(pool.aliases.get, _ALIASES))
     matrix = pool.matrices.get(devices[0].node) if devices else None
     if matrix is None:
-        return _compile(switches, roots, numas, (), ""), None
-    rows = _find_rows(devices, pool, beside, matrix)
-    if isinstance(rows, Misfit):
-        mismatch = Mismatch(devices[0].node, matrix.source, rows.message)
-        return _compile(switches, roots, numas, (), ""), mismatch
-    return _compile(switches, roots, numas, rows, matrix.text), None
+        return _wire(aliases, None, _essences(devices, aliases, None), ())[0], None
+    places = {device.id: place for place, device in enumerate(beside)}
+    unlisted = [device for device in devices if device.id not in places]
+    places |= {device.id: place for place, device in enumerate(unlisted, start=len(beside))}
+    essences = _essences((*beside, *unlisted), aliases, matrix)
+    wiring, problem = _wire(aliases, matrix, essences, tuple([places[device.id] for device in devices]))
+    return wiring, None if problem is None else Mismatch(devices[0].node, matrix.source, problem)
 
 
 def graph(devices: Sequence[Device], wiring: Wiring) -> nx.Graph[Hashable]:
@@ -133,41 +132,94 @@ def graph(devices: Sequence[Device], wiring: Wiring) -> nx.Graph[Hashable]:
     return net
 
 
-# A fact as it stands in the key of a compiled wiring: cheap to make, hashable, equal exactly when the fact is.
+_ALIASES = ("pcieSwitch", "pcieRoot", "numaNode", "pciBusID")
+_Aliases = tuple[tuple[str, ...] | None, ...]
+"""What a pool lists for each of `_ALIASES`."""
+
+_Essence = tuple[DeviceType, DeviceID, str, tuple[AttributeValue | None, ...], tuple[type, ...]]
+"""All of a device that wiring can depend on: type, name, hardware id, and the values of the attributes that are read,
+with their types because True equals 1. What does not count in a case is left empty there, first of all the uuids, so
+that nodes of one shape have equal essences: making and hashing them is all that a node of a known shape costs."""
+
 _Key = int | frozenset[int] | None
+"""A fact in the key of a compiled wiring."""
+
+
+def _essences(devices: Sequence[Device], aliases: _Aliases, matrix: MatrixText | None) -> tuple[_Essence, ...]:
+    """Runs for every node that changed, so it is written for speed: plain tuples, list comprehensions."""
+    if matrix is None:
+        names = _names_read(aliases)
+        found = [tuple(map(device.attributes.get, names)) for device in devices]
+        return tuple([(DeviceType.OTHER, _NOBODY, "", values, tuple(map(type, values))) for values in found])
+    gpu_ids = matrix.gpu_ids
+    with_uuid = needs_uuid(gpu_ids)
+    essences = []
+    for device in devices:
+        driver, _, name = device.id
+        hardware_id = device.hardware_id if gpu_ids and (with_uuid or pci_address(device.hardware_id)) else ""
+        values = tuple(map(device.attributes.get, _names_read(aliases, driver, with_uuid)))
+        essences.append((device.type, DeviceID(driver, "", name), hardware_id, values, tuple(map(type, values))))
+    return tuple(essences)
+
+
+_NOBODY = DeviceID("", "", "")
+
+
+@lru_cache(maxsize=256)
+def _names_read(aliases: _Aliases, driver: str = "", with_uuid: bool = False) -> tuple[str, ...]:
+    """The attributes that an essence holds. Without a driver those of the facts, with one also those that tell rows."""
+    switch, root, numa, pci = (_keys(alias, listed) for alias, listed in zip(_ALIASES, aliases, strict=True))
+    return (*switch, *root, *numa, *(names_of_rows(driver, pci, with_uuid=with_uuid) if driver else ()))
+
+
+@lru_cache(maxsize=4 * SHAPES)
+def _wire(
+    aliases: _Aliases, matrix: MatrixText | None, essences: tuple[_Essence, ...], own: tuple[int, ...]
+) -> tuple[Wiring, str | None]:
+    """The wiring of a node's essence, and why its matrix is not used.
+
+    Without a matrix `essences` are those of the devices asked for; with one they are those of all devices on the node,
+    and `own` says which of them, in which order.
+    """
+    switch, root, numa, pci = (_keys(alias, listed) for alias, listed in zip(_ALIASES, aliases, strict=True))
+    with_uuid = matrix is not None and needs_uuid(matrix.gpu_ids)
+    everything = []
+    for kind, name, hardware_id, values, _ in essences:
+        names = _names_read(aliases, name.driver, with_uuid)
+        attributes = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        everything.append(Device(name, "", "", "", kind, hardware_id, attributes, {}))
+    devices = everything if matrix is None else [everything[place] for place in own]
+    facts = (
+        _numbered([_place_fact(_read(device, switch)) for device in devices]),
+        _numbered([_place_fact(_read(device, root)) for device in devices]),
+        tuple(_numa_fact(_read(device, numa)) for device in devices),
+    )
+    if matrix is None:
+        return _compile(facts, (), ""), None
+    rows = _find_rows(matrix, everything, own, pci)
+    if isinstance(rows, Misfit):
+        return _compile(facts, (), ""), rows.message
+    return _compile(facts, rows, matrix.text), None
 
 
 def _find_rows(
-    devices: Sequence[Device], pool: Pool, beside: Sequence[Device], matrix: MatrixText
+    matrix: MatrixText, everything: Sequence[Device], own: Sequence[int], pci_keys: tuple[str, ...]
 ) -> tuple[int | None, ...] | Misfit:
-    """The matrix row of each of `devices`, None for those of a type that matrices do not print."""
+    """The matrix row of each of the own devices, None for those of a type that matrices do not print."""
     if not matrix.text.strip():
         return Misfit("the ConfigMap or its key is absent, or the text is empty")
-    keys = attribute_keys(pool, "pciBusID")
+    parsed = _parsed(matrix.text)
+    if isinstance(parsed, MatrixError):
+        return Misfit(str(parsed))
+    printed = [place for place, device in enumerate(everything) if device.type is not DeviceType.OTHER]
     with_uuid = needs_uuid(matrix.gpu_ids)
-    sightings: list[Sighting] = []
-    place: dict[DeviceID, int] = {}
-    for device in (*beside, *devices):
-        if device.type is not DeviceType.OTHER and device.id not in place:
-            place[device.id] = len(sightings)
-            sightings.append(sight(device, keys, with_uuid=with_uuid))
-    places = [place.get(device.id) for device in devices]
-    own = tuple(index for index in places if index is not None)
-    found = _match(matrix.text, matrix.gpu_ids, tuple(sightings), own)
+    sightings = [sight(everything[place], pci_keys, with_uuid=with_uuid) for place in printed]
+    wanted = [place for place in own if everything[place].type is not DeviceType.OTHER]
+    found = match_rows(parsed, matrix.gpu_ids, sightings, [printed.index(place) for place in wanted])
     if isinstance(found, Misfit):
         return found
-    rows = iter(found)
-    return tuple(None if index is None else next(rows) for index in places)
-
-
-@lru_cache(maxsize=SHAPES)
-def _match(
-    text: str, gpu_ids: tuple[str, ...], sightings: tuple[Sighting, ...], own: tuple[int, ...]
-) -> tuple[int, ...] | Misfit:
-    matrix = _parsed(text)
-    if isinstance(matrix, MatrixError):
-        return Misfit(str(matrix))
-    return match_rows(matrix, gpu_ids, sightings, own)
+    row_of = dict(zip(wanted, found, strict=True))
+    return tuple(row_of.get(place) for place in own)
 
 
 @lru_cache(maxsize=MATRICES)
@@ -180,41 +232,34 @@ def _parsed(text: str) -> Matrix | MatrixError:
 
 
 @lru_cache(maxsize=SHAPES)
-def _compile(
-    switches: tuple[_Key, ...],
-    roots: tuple[_Key, ...],
-    numas: tuple[_Key, ...],
-    rows: tuple[int | None, ...],
-    text: str,
-) -> Wiring:
-    """The wiring of one shape. Without a matrix that is used, `rows` is empty."""
-    facts = [tuple(map(_fact, keys)) for keys in (switches, roots, numas)]
+def _compile(facts: tuple[tuple[_Key, ...], ...], rows: tuple[int | None, ...], text: str) -> Wiring:
+    """The wiring of one shape: facts in the order of `wiring.FACT_SCOPES`. Without a matrix that is used, no rows."""
+    switches, roots, numas = (tuple(map(_fact, keys)) for keys in facts)
     matrix = _parsed(text) if rows else None
     if not isinstance(matrix, Matrix):
-        return compile_wiring(Shape(tuple(facts)))
+        return compile_wiring(Shape((switches, roots, numas)))
     printed = [None if row is None else matrix.numa[row] for row in rows]
-    facts[2] = tuple(fact or column for fact, column in zip(facts[2], printed, strict=True))
+    numas = tuple(fact or column for fact, column in zip(numas, printed, strict=True))
     cells = tuple(
         tuple(None if row is None or column is None else matrix.cells[row][column] for column in rows) for row in rows
     )
     gpus = sum(1 << device for device, row in enumerate(rows) if row is not None and row < len(matrix.gpus))
-    return compile_wiring(Shape(tuple(facts), cells, gpus))
+    return compile_wiring(Shape((switches, roots, numas), cells, gpus))
 
 
 def _fact(key: _Key) -> Fact:
     return frozenset((key,)) if isinstance(key, int) else key
 
 
-def _numbered(devices: Sequence[Device], keys: tuple[str, ...]) -> tuple[_Key, ...]:
-    """Each device's switch or root complex, names replaced by numbers in order of first appearance.
+def _numbered(places: Sequence[str | int | frozenset[str | int] | None]) -> tuple[_Key, ...]:
+    """Names of switches or root complexes replaced by numbers, in order of first appearance.
 
     Wiring depends on which names are equal and not on how they are spelled, so that nodes which differ in spelling
     share one.
     """
     numbers: dict[str | int, int] = {}
     found: list[_Key] = []
-    for device in devices:
-        place = _place_fact(_read(device, keys))
+    for place in places:
         if isinstance(place, frozenset):
             found.append(frozenset(numbers.setdefault(name, len(numbers)) for name in sorted(place, key=repr)))
         else:

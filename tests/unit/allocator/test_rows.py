@@ -44,7 +44,7 @@ def text(gpus: int, nics: int, legend: Sequence[str] = ()) -> str:
 
 
 def rows(
-    matrix: str, beside: Sequence[Device], own: Sequence[Device] | None = None, gpu_ids: Sequence[str] = ()
+    matrix: str, beside: Sequence[Device], own: Sequence[Device] | None = None, gpu_ids: tuple[str, ...] = ()
 ) -> list[int] | str:
     """The rows of `own` (everything unless given), or the message that says why there are none."""
     keys = DEFAULT_KEYS["pciBusID"]

@@ -625,6 +625,39 @@ def test_what_wiring_depends_on_makes_another_shape() -> None:
     assert wired(respelled) is wired(base)
 
 
+def test_what_is_kept_is_found_by_value_and_type() -> None:
+    # True equals 1 in Python: what was found for one must not be the answer for the other.
+    assert pair_verdict(wired([gpu("a", numaNode=1), gpu("b", numaNode=1)]), NUMA, 0, 1) is MET
+    assert pair_verdict(wired([gpu("a", numaNode=True), gpu("b", numaNode=True)]), NUMA, 0, 1) is UNKNOWN
+    assert pair_verdict(wired([gpu("a", numaNode=1), gpu("b", numaNode=1)]), NUMA, 0, 1) is MET
+
+
+def test_one_matrix_with_uuids_serves_only_the_node_it_lists() -> None:
+    matrix = text(2, 1, {(0, 2): "PIX"})
+    in_pool = pool(matrix, gpu_ids=("GPU-n1-1", "GPU-n1-0"), nodes=("n1", "n2"))
+    for node in ("n1", "n2"):
+        devices = [
+            *(gpu(f"gpu-{index}", "gpu.nvidia.com", node, uuid=f"GPU-{node}-{index}") for index in range(2)),
+            nic("nic", "dra.net", node),
+        ]
+        wiring, mismatch = wire(devices, in_pool, devices)
+        if node == "n1":
+            assert mismatch is None
+            assert wiring.level[2] == ("SYS", "PIX", "X")
+        else:
+            assert mismatch is not None
+            assert mismatch.message == "GPU gpu-0 is not in the list of GPUs beside it"
+            assert verdicts(wiring, 0, 2) == (UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, MET)
+
+
+def test_wiring_follows_the_order_in_which_devices_are_given() -> None:
+    beside = [gpu("g0"), gpu("g1"), nic("n0"), nic("n1")]
+    in_pool = pool(text(2, 2, {(0, 2): "PIX", (1, 3): "PXB"}))
+    wiring, mismatch = wire([beside[3], beside[1], beside[0]], in_pool, beside)
+    assert mismatch is None
+    assert wiring.level == (("X", "PXB", "SYS"), ("PXB", "X", "SYS"), ("SYS", "SYS", "X"))
+
+
 # Islands and the graph.
 
 

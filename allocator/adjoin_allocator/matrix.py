@@ -106,11 +106,9 @@ def parse_matrix(text: str) -> Matrix:
         elif line.strip().lower() in ("legend:", "nic legend:"):
             adjoining = False
             nic_legend = line.strip().lower() == "nic legend:"
-        elif (entry := _LEGEND.fullmatch(line)) and (
-            entry[1] in header.columns or (nic_legend and _NUMBERED_NIC.fullmatch(entry[1]))
-        ):
-            adjoining = False
-            _add_to_legend(legend, number, entry[1], entry[2], header)
+        elif nic_legend and (entry := _LEGEND.fullmatch(line)):
+            if entry[1] in header.columns or _NUMBERED_NIC.fullmatch(entry[1]):
+                _add_to_legend(legend, number, entry[1], entry[2], header)
         elif adjoining or (len(words) > 2 and all(_is_cell(word) for word in words[1:])):
             raise MatrixError(number, f"row {words[0]} has no column in the header ({header.summary()})")
     return table.finish(legend)

@@ -42,7 +42,7 @@ DEFAULT_KEYS: Mapping[str, tuple[str, ...]] = {
 STATIC_DOMAIN = "adjoin.dev"
 
 SHAPES = 1024
-"""How many compiled wirings are kept; a cluster has a few dozen shapes."""
+"""How many compiled wirings and essences are kept; a cluster has a few dozen shapes."""
 MATRICES = 64
 """How many parsed matrices are kept; a pool has one a shape."""
 
@@ -172,7 +172,7 @@ def _names_read(aliases: _Aliases, driver: str = "", with_uuid: bool = False) ->
     return (*switch, *root, *numa, *(names_of_rows(driver, pci, with_uuid=with_uuid) if driver else ()))
 
 
-@lru_cache(maxsize=4 * SHAPES)
+@lru_cache(maxsize=SHAPES)
 def _wire(
     aliases: _Aliases, matrix: MatrixText | None, essences: tuple[_Essence, ...], own: tuple[int, ...]
 ) -> tuple[Wiring, str | None]:

@@ -78,6 +78,8 @@ HEADER = LINES[0].rstrip()
         pytest.param("operator@node-a:~$ nvidia-smi topo -m\n" + PLAIN, id="prompt above"),
         pytest.param(PLAIN + "\noperator@node-a:~$ \n", id="prompt below"),
         pytest.param(PLAIN.replace("mlx5_0\n", "mlx5_0 (ib0)\n"), id="a remark behind a legend entry"),
+        pytest.param(PLAIN.replace("NIC Legend", "GPU0: hot today\nNIC0: fine\n\nNIC Legend"), id="remarks below"),
+        pytest.param(PLAIN + "\n  Source: the rack's wiki\n", id="a remark below the legend"),
     ],
 )
 def test_dress_of_the_text_changes_nothing(text: str) -> None:

@@ -1,0 +1,101 @@
+"""Arguments in, exit status out: which command was asked for, and what it was given.
+
+Every command is a function of its parsed arguments and the standard streams. What only one command needs is imported
+when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import PurePath
+
+from adjoin.cli.exits import BAD_INPUT, BROKEN_PIPE, OK
+
+PLUGIN = "kubectl-adjoin"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns its exit status. `arguments` are those of the process unless given."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["run"]:
+        # The operator has options of its own, and a parser that knows them only when it is loaded.
+        from adjoin.app import main as run
+
+        return run(given[1:])
+    try:
+        parsed = _parser().parse_args(given)
+    except SystemExit as exit_:
+        return BAD_INPUT if exit_.code else OK
+    try:
+        status: int = parsed.command(parsed)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # Whoever reads our output has seen enough. Python would complain once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def _parser() -> argparse.ArgumentParser:
+    program = "kubectl adjoin" if PurePath(sys.argv[0]).name == PLUGIN else "adjoin"
+    parser = argparse.ArgumentParser(
+        prog=program,
+        description="Device neighbourhoods for Kubernetes pods: GPUs, RDMA NICs and others that sit close.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands.add_parser("run", help="run the operator", add_help=False)
+    plan = commands.add_parser(
+        "plan",
+        help="what Adjoin would do with objects from files, without a cluster",
+        description="Reads Nodes, ResourceSlices, DevicePools, DeviceClaims, ConfigMaps, pods and workloads from files "
+        "and prints what Adjoin would do with them. Exit status: 0 everything is placed, 3 something waits, 2 bad "
+        "input.",
+    )
+    plan.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        required=True,
+        metavar="FILE",
+        help="file or directory with YAML or JSON, or - for the standard input; may be given several times",
+    )
+    plan.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json", "yaml"),
+        default="table",
+        help="format of the output (default: table)",
+    )
+    plan.add_argument(
+        "--now",
+        metavar="TIME",
+        help="the time of the decision, such as 2026-12-01T08:00:00Z (default: the newest time in the input)",
+    )
+    plan.add_argument(
+        "--one-by-one",
+        action="store_true",
+        help="plan each claim as if it arrived alone, in the order of the input",
+    )
+    plan.add_argument(
+        "-n",
+        "--namespace",
+        default="",
+        help="the operator's namespace: whose ConfigMaps count where several have one name",
+    )
+    plan.set_defaults(command=_plan)
+    return parser
+
+
+def _plan(parsed: argparse.Namespace) -> int:
+    from adjoin.cli.plan import plan_command
+
+    return plan_command(
+        sources=parsed.filename,
+        output=parsed.output,
+        now=parsed.now,
+        one_by_one=parsed.one_by_one,
+        namespace=parsed.namespace,
+    )

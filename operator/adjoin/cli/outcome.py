@@ -1,0 +1,193 @@
+"""What a plan means for every claim and pool, as the objects that are printed.
+
+In come facts, the inventory and the allocator's Plan; out go dictionaries with every field, empty ones included.
+`replicas` and `reasons` of a claim are exactly those of its status, so that a plan can be fed back as status.
+
+Nothing here decides; what a claim already has is passed through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Phase, ReplicaState
+from adjoin.api.defaults import replicas_of
+from adjoin.api.parse import dump
+from adjoin.facts import ClaimFacts, PoolFacts, read_placed
+from adjoin.inventory import Inventory
+from adjoin.lifecycle import contested, entries, rfc3339
+from adjoin.status import pool_status
+from adjoin.status.conditions import Condition, conditions
+from adjoin_allocator.model import Device, Standing, natural_key
+from adjoin_allocator.results import ClaimPlan, Placement, Plan
+from adjoin_allocator.snapshot import Snapshot
+
+Json = dict[str, Any]
+
+_RISING = (ReplicaState.ALLOCATED, ReplicaState.INITIALIZING, ReplicaState.READY, ReplicaState.IN_USE)
+_KEPT = frozenset((*(Phase(state) for state in _RISING), Phase.RELEASING, Phase.RELEASED))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClaimOutcome:
+    """One claim after the decision.
+
+    Attributes:
+        shown: The object that is printed.
+        waits: It is Pending, Failed or lacks replicas.
+    """
+
+    shown: Json
+    waits: bool
+
+
+def claim_outcomes(
+    claims: Mapping[str, ClaimFacts], inventory: Inventory, snapshot: Snapshot, plan: Plan, now: float
+) -> list[ClaimOutcome]:
+    """Every claim, in the order of `claims`. `snapshot` is the one that `plan` was made of."""
+    lost = contested(snapshot.claims, snapshot.holds)
+    plans: Mapping[str, ClaimPlan] = dict(plan.claims)
+    return [
+        _claim(facts, plans.get(uid), lost.get(uid, {}), _unwell(facts, inventory), now)
+        for uid, facts in claims.items()
+    ]
+
+
+def pool_outcomes(pools: Mapping[str, PoolFacts], inventory: Inventory, plan: Plan, now: float) -> list[Json]:
+    """Every pool, by name."""
+    shown = []
+    for facts in sorted(pools.values(), key=lambda facts: natural_key(facts.meta.name)):
+        decided = plan.pools.get(facts.meta.name)
+        status = pool_status(facts, inventory.reports[facts.meta.name], decided, now)
+        shown.append(
+            {
+                "name": facts.meta.name,
+                "gap": decided.gap if decided is not None else 0.0,
+                "conditions": status.get("conditions", []),
+                "devices": {name: asdict(counts) for name, counts in decided.counts.items()} if decided else {},
+            }
+        )
+    return shown
+
+
+def _claim(
+    facts: ClaimFacts, plan: ClaimPlan | None, lost: Mapping[int, str], unwell: Sequence[Condition], now: float
+) -> ClaimOutcome:
+    wanted = replicas_of(facts.claim.spec)
+    deleting = facts.meta.deleting is not None
+    replicas: dict[int, Json] = {}
+    for entry in entries(facts):
+        index = int(entry.get("index") or 0)
+        state = entry.get("state") or ReplicaState.READY.value
+        if index in lost:
+            state = ReplicaState.FAILED.value
+        elif deleting or index >= wanted:
+            state = ReplicaState.RELEASING.value
+        replicas[index] = {**entry, "state": state}
+    placements = plan.placements if plan is not None else ()
+    replicas |= {placement.index: _placed(placement, now) for placement in placements}
+    states = {index: str(replica["state"]) for index, replica in replicas.items() if index < wanted}
+    phase = _phase(facts, wanted, states, changed=bool(placements))
+    waits = not deleting and (phase in (Phase.PENDING, Phase.FAILED) or len(states) < wanted)
+    reasons = plan.reasons if plan is not None and waits else ()
+    stored = facts.status.get("allocation") or {}
+    gap = plan.gap if plan is not None else stored.get("gap")
+    found = [*_progress(phase, len(states), wanted, reasons), *unwell]
+    if lost:
+        text = "; ".join(f"replica {index}: {why}" for index, why in sorted(lost.items()))
+        found.append(Condition(ClaimCondition.CONFLICT, True, "HeldTwice", text))
+    shown = {
+        "namespace": facts.meta.namespace,
+        "name": facts.meta.name,
+        "phase": phase.value,
+        "gap": None if waits else gap,
+        "replicas": [_complete(replicas[index]) for index in sorted(replicas)],
+        "nominated": [],
+        "conditions": conditions(found, facts.status, facts.meta.generation, now),
+        "reasons": [
+            {"code": reason.code.value, "nodes": reason.nodes, "message": reason.message} for reason in reasons
+        ],
+        "nearest": plan.nearest if plan is not None and waits else None,
+    }
+    return ClaimOutcome(shown, waits)
+
+
+def _placed(placement: Placement, now: float) -> Json:
+    return {
+        "index": placement.index,
+        "node": placement.node,
+        "state": ReplicaState.ALLOCATED.value,
+        "locality": dict(placement.locality),
+        "devices": [
+            {
+                "request": device.request,
+                "driver": device.id.driver,
+                "pool": device.id.pool,
+                "device": device.id.device,
+                "id": device.hardware_id,
+            }
+            for device in placement.devices
+        ],
+        "allocatedAt": rfc3339(now),
+    }
+
+
+def _complete(replica: Json) -> Json:
+    """The replica with every field that its status can have."""
+    return dump(AllocatedReplica.model_validate(replica), empty=True)
+
+
+def _phase(facts: ClaimFacts, wanted: int, states: Mapping[int, str], *, changed: bool) -> Phase:
+    if facts.meta.deleting is not None:
+        return Phase.RELEASING
+    if ReplicaState.FAILED in states.values():
+        return Phase.FAILED
+    if len(states) < wanted:
+        return Phase.PENDING
+    stored = facts.status.get("phase")
+    if not changed and stored in _KEPT:
+        return Phase(stored)
+    rising = [state for state in _RISING if state in states.values()]
+    return Phase(rising[0]) if rising else Phase.READY
+
+
+def _progress(phase: Phase, placed: int, wanted: int, reasons: Sequence[Any]) -> list[Condition]:
+    """Allocated, Initialized, Ready and, where it is not there yet, what it is about to do."""
+    text = f"{placed} of {wanted} replica{'' if wanted == 1 else 's'} placed"
+    if phase in (Phase.PENDING, Phase.FAILED, Phase.RELEASING):
+        why, words = (reasons[0].code.value, reasons[0].message) if reasons else (phase.value, text)
+        held = (ClaimCondition.ALLOCATED, ClaimCondition.INITIALIZED, ClaimCondition.READY)
+        return [
+            *(Condition(each, False, why, words) for each in held),
+            Condition(ClaimCondition.RECONCILING, True, why, words),
+        ]
+    ready = phase in (Phase.READY, Phase.IN_USE)
+    found = [
+        Condition(ClaimCondition.ALLOCATED, True, "Placed", text),
+        Condition(ClaimCondition.INITIALIZED, ready, phase.value, text),
+        Condition(ClaimCondition.READY, ready, phase.value, text),
+    ]
+    if not ready:
+        found.append(Condition(ClaimCondition.RECONCILING, True, phase.value, text))
+    return found
+
+
+def _unwell(facts: ClaimFacts, inventory: Inventory) -> list[Condition]:
+    """Conditions on devices that the claim holds and that are not well."""
+    missing: list[str] = []
+    unhealthy: list[str] = []
+    for replica in read_placed(facts.status):
+        for placed in replica.devices:
+            device: Device | None = inventory.device(replica.node, inventory.current(replica.node, placed))
+            if device is None or device.standing is Standing.MISSING:
+                missing.append(f"replica {replica.index}: {placed.id}")
+            elif device.standing is Standing.UNHEALTHY:
+                unhealthy.append(f"replica {replica.index}: {placed.id}: {device.standing_detail}")
+    found = []
+    if missing:
+        found.append(Condition(ClaimCondition.DEVICE_MISSING, True, "NotPublished", "; ".join(missing)))
+    if unhealthy:
+        found.append(Condition(ClaimCondition.DEVICE_UNHEALTHY, True, "Tainted", "; ".join(unhealthy)))
+    return found

@@ -1,0 +1,89 @@
+"""A plan as text: JSON and YAML for programs, tables for people.
+
+In comes the object of `plan -o json`, out goes a text. JSON and YAML are the same bytes for the same object; tables are
+as wide as the terminal, or 120 columns where there is none.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+WIDTH = 120
+
+
+def render(shown: Mapping[str, Any], output: str) -> str:
+    """The text of a plan, ending with a newline."""
+    if output == "json":
+        return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
+    if output == "yaml":
+        import yaml
+
+        return yaml.safe_dump(dict(shown), sort_keys=False, allow_unicode=True, width=WIDTH)
+    return _tables(shown)
+
+
+def _tables(shown: Mapping[str, Any]) -> str:
+    from rich.console import Console
+    from rich.table import Table
+
+    tty = sys.stdout.isatty()
+    text = io.StringIO()
+    console = Console(file=text, width=None if tty else WIDTH, force_terminal=tty, highlight=False)
+    claims = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("CLAIM", "PHASE", "REPLICA", "NODE", "DEVICES", "LOCALITY"):
+        claims.add_column(column, overflow="fold")
+    for claim in shown["claims"]:
+        for row in _claim_rows(claim):
+            claims.add_row(*row)
+    if shown["claims"]:
+        console.print(claims)
+    waiting = [claim for claim in shown["claims"] if claim["reasons"] or claim["nearest"]]
+    if waiting:
+        console.print()
+    for claim in waiting:
+        for reason in claim["reasons"]:
+            console.print(f"{_name(claim)}: {reason['code']}: {reason['message']}", markup=False, soft_wrap=True)
+        if claim["nearest"]:
+            console.print(f"{_name(claim)}: nearest: {claim['nearest']}", markup=False, soft_wrap=True)
+    pools = Table(box=None, pad_edge=False, header_style="bold")
+    pools.add_column("POOL")
+    pools.add_column("DEVICE")
+    counts = ("capacity", "free", "allocated", "reserved", "releasing", "unhealthy", "missing")
+    for column in counts:
+        pools.add_column(column.upper(), justify="right")
+    for pool in shown["pools"]:
+        for name, device in pool["devices"].items():
+            pools.add_row(pool["name"], name, *(str(device[count]) for count in counts))
+    if shown["pools"]:
+        if shown["claims"]:
+            console.print()
+        console.print(pools)
+    return text.getvalue()
+
+
+def _name(claim: Mapping[str, Any]) -> str:
+    return f"{claim['namespace']}/{claim['name']}"
+
+
+def _claim_rows(claim: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """A row for every replica; a claim without any has a row of its own."""
+    name, phase = _name(claim), claim["phase"]
+    if not claim["replicas"]:
+        yield name, phase, "-", "-", "-", "-"
+    for replica in claim["replicas"]:
+        devices: dict[str, list[str]] = {}
+        for device in replica["devices"]:
+            devices.setdefault(device["request"], []).append(device["device"])
+        yield (
+            name,
+            phase,
+            str(replica["index"]),
+            replica["node"],
+            "\n".join(f"{request}: {' '.join(names)}" for request, names in devices.items()) or "-",
+            ", ".join(f"{pair} {level}" for pair, level in replica["locality"].items()) or "-",
+        )
+        name, phase = "", ""

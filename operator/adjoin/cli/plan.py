@@ -1,0 +1,133 @@
+"""`plan`: what Adjoin would do with objects from files.
+
+In come paths and options, out go the plan on the standard output, warnings on the standard error, and an exit status.
+It decides with the same inventory, snapshot and allocator as the running operator; the time is an argument or comes out
+of the input, so that equal input gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from adjoin.api.pool_status import PoolCondition
+from adjoin.cli.documents import UnreadableInput, read_documents
+from adjoin.cli.exits import BAD_INPUT, OK, PENDING
+from adjoin.cli.objects import BadInput, Input, read_input
+from adjoin.cli.outcome import claim_outcomes, pool_outcomes
+from adjoin.cli.output import render
+from adjoin.cli.workloads import check_workloads
+from adjoin.facts import timestamp
+from adjoin.inventory import Inventory, InventoryBuilder
+from adjoin.snapshot import SnapshotBuilder
+from adjoin_allocator import plan as decide
+from adjoin_allocator.model import Claim, PlacedReplica, ReplicaState
+from adjoin_allocator.results import Placement, Plan
+from adjoin_allocator.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """A plan of everything in an input.
+
+    Attributes:
+        shown: The object that is printed as JSON.
+        waiting: Some claim is Pending, Failed or lacks replicas.
+        notes: Sentences for the standard error.
+        pod_problems: Pods that would wait for ever, in words.
+    """
+
+    shown: dict[str, Any]
+    waiting: bool
+    notes: tuple[str, ...]
+    pod_problems: tuple[str, ...]
+
+
+def plan_command(sources: Sequence[str], output: str, now: str | None, one_by_one: bool, namespace: str) -> int:
+    """The command. Returns its exit status."""
+    try:
+        moment = _moment(now)
+        given = read_input(read_documents(sources, sys.stdin), namespace)
+    except (UnreadableInput, BadInput) as error:
+        print(f"error: {error}".replace("\n", "\nerror: "), file=sys.stderr)
+        return BAD_INPUT
+    planned = make_plan(given, moment, one_by_one=one_by_one)
+    for note in planned.notes:
+        print(f"warning: {note}", file=sys.stderr)
+    for problem in planned.pod_problems:
+        print(f"waits: {problem}", file=sys.stderr)
+    sys.stdout.write(render(planned.shown, output))
+    return PENDING if planned.waiting or planned.pod_problems else OK
+
+
+def _moment(text: str | None) -> float | None:
+    try:
+        return timestamp(text)
+    except ValueError:
+        raise UnreadableInput(f"--now {text}: expected a time such as 2026-12-01T08:00:00Z") from None
+
+
+def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = False) -> Planned:
+    """Plans what was read. `now` is the newest time in it unless given, and the epoch when it has none."""
+    moment = now if now is not None else given.newest or 0.0
+    view = given.view
+    inventory = InventoryBuilder(cluster=False).build(view)
+    snapshot = SnapshotBuilder().build(view, inventory)
+    plan = _one_by_one(snapshot, moment) if one_by_one else decide(snapshot, moment)
+    claims = claim_outcomes(view.claims, inventory, snapshot, plan, moment)
+    pools = pool_outcomes(view.pools, inventory, plan, moment)
+    return Planned(
+        shown={"claims": [claim.shown for claim in claims], "preempted": [], "shares": [], "pools": pools},
+        waiting=any(claim.waits for claim in claims),
+        notes=(*given.warnings, *_notes(inventory, pools)),
+        pod_problems=tuple(check_workloads(given.workloads, (facts.claim for facts in view.claims.values()))),
+    )
+
+
+def _notes(inventory: Inventory, pools: Sequence[dict[str, Any]]) -> list[str]:
+    notes = []
+    if len(inventory.defaults) > 1:
+        others = ", ".join(inventory.defaults[1:])
+        notes.append(
+            f"DevicePool {inventory.default_pool} is the default, being the oldest; {others} are annotated too"
+        )
+    for pool in pools:
+        notes += [
+            f"DevicePool {pool['name']}: {condition['type']}: {condition['message']}"
+            for condition in pool["conditions"]
+            if condition["type"] != PoolCondition.READY or condition["status"] != "True"
+        ]
+    return notes
+
+
+def _one_by_one(snapshot: Snapshot, now: float) -> Plan:
+    """Each claim as if it arrived alone, in the order of the input: it sees what those before it hold, and those after
+    it only where they hold something already."""
+    claims = list(snapshot.claims)
+    found = {}
+    plan = decide(replace(snapshot, claims=()), now)
+    for position, claim in enumerate(claims):
+        arrived = [
+            *(_settled(earlier) for earlier in claims[:position]),
+            claim,
+            *(_settled(later) for later in claims[position + 1 :] if later.placed),
+        ]
+        plan = decide(replace(snapshot, claims=tuple(arrived)), now)
+        if claim.uid in plan.claims:
+            found[claim.uid] = plan.claims[claim.uid]
+            claims[position] = _with(claim, plan.claims[claim.uid].placements)
+    return replace(plan, claims=found)
+
+
+def _settled(claim: Claim) -> Claim:
+    """The claim as one that wants no more than it has."""
+    return replace(claim, replicas=min(claim.replicas, len(claim.placed)))
+
+
+def _with(claim: Claim, placements: Sequence[Placement]) -> Claim:
+    fresh = {placement.index for placement in placements}
+    kept = [replica for replica in claim.placed if replica.index not in fresh]
+    placed = [PlacedReplica(each.index, each.node, ReplicaState.ALLOCATED, each.devices) for each in placements]
+    return replace(claim, placed=tuple(sorted((*kept, *placed), key=lambda replica: replica.index)))

@@ -1,0 +1,156 @@
+"""Do the pods of workloads fit the claims that they name?
+
+In come Deployments, StatefulSets, Jobs, JobSets and pods, and the claims of the input; out come sentences about pods
+that would wait for ever: a label that names no claim of their namespace, more pods than the claim has replicas,
+requests or containers that do not exist.
+
+Only what a template says is looked at; nothing here places anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from adjoin.api import DeviceClaim
+from adjoin.api.defaults import replicas_of
+from adjoin.api.names import ANNOTATION_CONTAINERS, ANNOTATION_REPLICA, LABEL_CLAIM
+from adjoin.cli.documents import Document
+
+Named = tuple[str, str]
+_NONE: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Pods of one shape that a workload makes.
+
+    Attributes:
+        owner: `Deployment ns/name`, for messages.
+        namespace: Where the pods are.
+        metadata: The template's metadata.
+        spec: The template's pod spec.
+        pods: How many of them want devices at the same time.
+    """
+
+    owner: str
+    namespace: str
+    metadata: Mapping[str, Any]
+    spec: Mapping[str, Any]
+    pods: int
+
+
+def check_workloads(workloads: Iterable[Document], claims: Iterable[DeviceClaim]) -> list[str]:
+    """What is wrong with the pods of `workloads`, in their order; then claims that have too few replicas for all of
+    them."""
+    known = {(claim.metadata.namespace or "", claim.metadata.name): claim for claim in claims}
+    problems: list[str] = []
+    wanted: dict[Named, list[Template]] = {}
+    for template in (template for document in workloads for template in templates(document)):
+        name = _mapping(template.metadata.get("labels")).get(LABEL_CLAIM)
+        if name is None:
+            continue
+        claim = known.get((template.namespace, str(name)))
+        if claim is None:
+            problems.append(f"{template.owner}: label {LABEL_CLAIM}: no DeviceClaim {template.namespace}/{name}")
+            continue
+        wanted.setdefault((template.namespace, str(name)), []).append(template)
+        problems += [f"{template.owner}: {problem}" for problem in _check(template, claim)]
+    for (namespace, name), users in wanted.items():
+        pods, replicas = sum(user.pods for user in users), replicas_of(known[namespace, name].spec)
+        if pods > replicas:
+            owners = ", ".join(dict.fromkeys(user.owner for user in users))
+            problems.append(
+                f"{owners}: {pods} pods name DeviceClaim {namespace}/{name}, which has {_count(replicas, 'replica')}: "
+                f"{pods - replicas} would wait"
+            )
+    return problems
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _check(template: Template, claim: DeviceClaim) -> Iterator[str]:
+    annotations = _mapping(template.metadata.get("annotations"))
+    containers = annotations.get(ANNOTATION_CONTAINERS)
+    if containers is not None:
+        yield from _check_containers(str(containers), template, claim)
+    replica = annotations.get(ANNOTATION_REPLICA)
+    if replica is not None:
+        text, replicas = str(replica), replicas_of(claim.spec)
+        if not (text.isascii() and text.isdigit()) or int(text) >= replicas:
+            yield f"annotation {ANNOTATION_REPLICA}: {text!r}: must be 0 to {replicas - 1}, a replica of the claim"
+
+
+def _check_containers(text: str, template: Template, claim: DeviceClaim) -> Iterator[str]:
+    where = f"annotation {ANNOTATION_CONTAINERS}"
+    try:
+        wishes = json.loads(text)
+    except ValueError:
+        wishes = None
+    if not isinstance(wishes, dict) or not all(isinstance(requests, list) for requests in wishes.values()):
+        yield f'{where}: {text!r}: must be JSON such as {{"trainer": ["gpu", "nic"]}}'
+        return
+    containers = {
+        str(container.get("name"))
+        for key in ("containers", "initContainers")
+        for container in template.spec.get(key) or ()
+        if isinstance(container, Mapping)
+    }
+    requests = {request.name for request in claim.spec.requests}
+    for container, names in wishes.items():
+        if container not in containers:
+            yield f"{where}: no container {container!r}; there are {', '.join(sorted(containers))}"
+        for name in names:
+            if name not in requests:
+                yield f"{where}: no request {name!r} in the claim; there are {', '.join(sorted(requests))}"
+
+
+def templates(document: Document) -> Iterator[Template]:
+    """The pod templates of a workload, and a pod itself unless a controller made it, whose template is what counts."""
+    body = document.body
+    meta, spec = _mapping(body.get("metadata")), _mapping(body.get("spec"))
+    namespace = str(meta.get("namespace") or "")
+    owner = f"{document.kind} {namespace}/{meta.get('name') or meta.get('generateName') or ''}"
+    if any(_mapping(reference).get("controller") for reference in meta.get("ownerReferences") or ()):
+        return
+    match document.kind:
+        case "Pod":
+            finished = _mapping(body.get("status")).get("phase") in ("Succeeded", "Failed")
+            yield Template(owner, namespace, meta, spec, 0 if finished else 1)
+        case "Deployment" | "StatefulSet" | "ReplicaSet":
+            yield _template(owner, namespace, spec, _number(spec.get("replicas"), 1))
+        case "Job":
+            yield _job(owner, namespace, spec)
+        case "CronJob":
+            yield _job(owner, namespace, _mapping(_mapping(spec.get("jobTemplate")).get("spec")))
+        case "JobSet":
+            for replicated in spec.get("replicatedJobs") or ():
+                job = _job(owner, namespace, _mapping(_mapping(_mapping(replicated).get("template")).get("spec")))
+                jobs = _number(_mapping(replicated).get("replicas"), 1)
+                yield Template(owner, namespace, job.metadata, job.spec, job.pods * jobs)
+
+
+def _job(owner: str, namespace: str, spec: Mapping[str, Any]) -> Template:
+    """An indexed Job wants a replica for every completion, since the index names it; another one for every pod that
+    runs at once."""
+    parallelism = _number(spec.get("parallelism"), 1)
+    completions = _number(spec.get("completions"), 1 if spec.get("parallelism") is None else parallelism)
+    pods = completions if spec.get("completionMode") == "Indexed" else min(parallelism, completions)
+    return _template(owner, namespace, spec, pods)
+
+
+def _template(owner: str, namespace: str, spec: Mapping[str, Any], pods: int) -> Template:
+    template = _mapping(spec.get("template"))
+    return Template(owner, namespace, _mapping(template.get("metadata")), _mapping(template.get("spec")), pods)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else _NONE
+
+
+def _number(value: Any, absent: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else absent

@@ -14,6 +14,7 @@ Nothing here asks the API server, reads a clock or decides anything.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache as remembered
@@ -228,6 +229,7 @@ class Cache:
         self._unreadable: dict[tuple[Kind, str], str] = {}
         self._guard_served = False
         self._busy: frozenset[str] | None = None
+        self._listed = asyncio.Event()
 
     # Looking
 
@@ -235,6 +237,10 @@ class Cache:
     def synced(self) -> bool:
         """Every kind has been listed once: before that, absence means nothing."""
         return not self.unsynced
+
+    async def wait_synced(self) -> None:
+        """Returns once `synced` is true."""
+        await self._listed.wait()
 
     @property
     def unsynced(self) -> tuple[str, ...]:
@@ -349,8 +355,7 @@ class Cache:
         for key in [key for key in self._unreadable if key[0] is kind and key[1] not in present]:
             del self._unreadable[key]
         if not table.listed:
-            table.listed = True
-            self.notify()
+            self._mark_listed(table)
         return dropped
 
     def serve_guard(self, served: bool) -> None:
@@ -358,8 +363,15 @@ class Cache:
         table = self._tables[Kind.TAINT_RULE]
         if served != self._guard_served or (not served and not table.listed):
             self._guard_served = served
-            table.listed = table.listed or not served
+            if not served:
+                self._mark_listed(table)
             self.notify()
+
+    def _mark_listed(self, table: _Table) -> None:
+        table.listed = True
+        if self.synced:
+            self._listed.set()
+        self.notify()
 
     def _read(self, kind: Kind, obj: Raw, meta: Meta) -> Facts | None:
         try:

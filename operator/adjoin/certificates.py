@@ -1,9 +1,9 @@
 """A self-made certificate authority and the serving certificate it signs.
 
-In come the present bundle, the time and the names to serve under; out goes a new bundle, or none while nothing is due.
-Both are renewed after two thirds of their life. A new authority is trusted beside the old one for as long as that
-lives, and signs only from the next serving certificate on, so there is no moment at which a served certificate is not
-trusted. Nothing here stores, sends or logs anything; keys stay in the bundle.
+In come the present bundle, the time and the names to serve under; out goes the bundle to use. Both certificates are
+renewed after two thirds of their life. A new authority is trusted beside the old one for as long as that lives, and
+signs only from the next serving certificate on, so there is no moment at which a served certificate is not trusted.
+Nothing here stores, sends or logs anything; keys stay in the bundle.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def renew(
     *,
     serving_life: timedelta = SERVING_LIFE,
     authority_life: timedelta = AUTHORITY_LIFE,
-) -> Bundle | None:
-    """What has to take the place of `bundle` at `now`, or None. Without a bundle, a first one.
+) -> Bundle:
+    """What has to take the place of `bundle` at `now`: `bundle` itself while nothing is due, a first one without it.
 
     `hosts` are DNS names and IP addresses. Serving certificates live at most a third of what their authority lives.
     """
@@ -108,7 +108,7 @@ def renew(
         names = sorted({*hosts, *names_of(bundle.serving)})
         life = min(serving_life, authority_life / 3)
         return _serve(bundle.authorities, _key(bundle.authority_key), now, names, life)
-    return None
+    return bundle
 
 
 def install(context: ssl.SSLContext, bundle: Bundle) -> None:
@@ -221,7 +221,7 @@ def _general(host: str) -> x509.GeneralName:
 
 @contextmanager
 def _readable(content: bytes) -> Iterator[str]:
-    """A path under which OpenSSL can read `content`: in memory where that is possible, for the root may be read-only."""
+    """A path under which OpenSSL can read `content`: in memory if possible, since the root may be read-only."""
     if hasattr(os, "memfd_create"):
         number = os.memfd_create("adjoin", os.MFD_CLOEXEC)
         try:

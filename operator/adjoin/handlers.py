@@ -53,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Endless:
-    """Pauses between kopf's attempts, for ever. It has no length: kopf gives up after as many attempts as a length says."""
+    """Pauses between kopf's attempts, for ever. It has no length: kopf counts attempts where it finds one."""
 
     def __iter__(self) -> Iterator[float]:
         yield from (0.2, 0.5)
@@ -134,13 +134,13 @@ def register(registry: kopf.OperatorRegistry, feed: Feed, access: Callable[[], A
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
         found = await access()
-        scheme, token = (found.authorization.split(" ", 1) + [""])[:2]
+        words = found.authorization.split(" ", 1)
         return kopf.ConnectionInfo(
             server=found.server,
             ca_path=found.ca_file,
             insecure=not found.verify,
-            scheme=scheme or None,
-            token=token or None,
+            scheme=words[0] or None,
+            token=words[1] if len(words) > 1 else None,
             certificate_path=found.certificate_file,
             private_key_path=found.key_file,
             proxy_url=found.proxy,

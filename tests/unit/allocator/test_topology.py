@@ -438,6 +438,7 @@ def test_numa_nodes_decide_between_gpus(
     devices = (gpu("g0", **attributes[0]), gpu("g1", **attributes[1]))
     wiring = wired(devices, pool(text(2, 0, {(0, 1): word}, numa=column)))
     assert pair_verdict(wiring, NUMA, 0, 1) is expected
+    assert wiring.islands[NUMA] == ((0b11,) if expected is MET else ())
 
 
 def test_a_gpus_numa_node_from_the_column_meets_a_nics_attribute() -> None:

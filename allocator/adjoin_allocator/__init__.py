@@ -1,5 +1,84 @@
 """Adjoin's allocator: a pure library that decides who gets which devices.
 
-It knows nothing of Kubernetes, does no I/O, reads no clock and draws no random numbers: `plan(snapshot, now)` is a function of its
-arguments.
+It knows nothing of Kubernetes, does no I/O, reads no clock and draws no random numbers: `plan(snapshot, now)` is a
+function of its arguments.
 """
+
+from adjoin_allocator.model import (
+    SCOPES,
+    Affinity,
+    Claim,
+    ClaimHold,
+    ClaimUID,
+    Device,
+    DeviceID,
+    DeviceName,
+    DeviceType,
+    Hold,
+    HoldKind,
+    MatrixText,
+    Node,
+    PlacedDevice,
+    PlacedReplica,
+    Policy,
+    Pool,
+    ReplicaState,
+    Request,
+    Scope,
+    Standing,
+    Taint,
+    Toleration,
+    natural_key,
+)
+from adjoin_allocator.results import (
+    ClaimPlan,
+    Code,
+    DeviceCounts,
+    Mismatch,
+    Placement,
+    Plan,
+    PoolPlan,
+    Reason,
+    Stats,
+)
+from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.solve import Memo, plan
+
+__all__ = [
+    "SCOPES",
+    "Affinity",
+    "Claim",
+    "ClaimHold",
+    "ClaimPlan",
+    "ClaimUID",
+    "Code",
+    "Device",
+    "DeviceCounts",
+    "DeviceID",
+    "DeviceName",
+    "DeviceType",
+    "Hold",
+    "HoldKind",
+    "MatrixText",
+    "Memo",
+    "Mismatch",
+    "Node",
+    "PlacedDevice",
+    "PlacedReplica",
+    "Placement",
+    "Plan",
+    "Policy",
+    "Pool",
+    "PoolPlan",
+    "Reason",
+    "ReplicaState",
+    "Request",
+    "Scope",
+    "Snapshot",
+    "Standing",
+    "Stats",
+    "Taint",
+    "Toleration",
+    "natural_key",
+    "plan",
+]

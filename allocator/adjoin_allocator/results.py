@@ -81,6 +81,9 @@ class ClaimPlan:
         None while a replica waits.
         reasons: Why replicas are still missing, the most actionable first; empty when none is.
         nearest: The smallest change that would make it fit, or None when there is none or nothing is missing.
+        conflicts: Indexes of replicas whose status names a device of an older claim. They are planned anew: a
+            placement with the same index takes their place; what else they name stays taken until their status no
+            longer does.
     """
 
     uid: ClaimUID
@@ -88,6 +91,7 @@ class ClaimPlan:
     gap: float | None = None
     reasons: tuple[Reason, ...] = ()
     nearest: str | None = None
+    conflicts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

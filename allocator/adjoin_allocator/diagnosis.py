@@ -1,0 +1,207 @@
+"""What stands in the way of a replica, node by node: the derivation that reasons are made of.
+
+In come the placer, a ledger in which everything that could be placed is, and the ask that was refused; out comes a
+`Diagnosis`: nodes in groups that are equal in everything that matters, each with what would help, found by putting
+"what if" questions to the same solver that places: were devices on their way back free, were a line not there, were
+what is unknown met. Nothing is taken here and no sentence is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from adjoin_allocator.cost import Mode, Signature
+from adjoin_allocator.fit import Fit, Misfit, Obstacle, countable, needed, relaxed
+from adjoin_allocator.model import Standing
+from adjoin_allocator.nodes import PoolIndex, Shape, Sort
+from adjoin_allocator.place import Ask, Placer
+
+
+class Help(StrEnum):
+    """What would make a replica fit on a node, if it were the other way."""
+
+    RELEASING = "releasing"
+    UNHEALTHY = "unhealthy"
+    WITHHELD = "driver unavailable"
+    UNGUARDED = "not guarded yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A Required line that no choice on a node meets.
+
+    Attributes:
+        scope: Place among the signature's scope lines, or None.
+        attribute: Place among its attribute lines, or None.
+        unknown: It would be met if what is unknown were so.
+    """
+
+    scope: int | None
+    attribute: int | None
+    unknown: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Nodes that are equal for the ask.
+
+    Attributes:
+        positions: Which, ascending.
+        free: Devices that could be given.
+        closed: Why it takes nothing new (class of `nodes.closed`), or "".
+        spare: By what would help, devices that are not free for that reason.
+        roomy: Enough devices, were all of them free.
+        together: Enough devices are free, whatever they are wired like.
+        fits: A replica would fit there (and the node is closed, or else it would have been placed).
+        limit: The search was given up.
+        helps: Each of these alone would make it fit.
+        blockers: Lines in the way where enough devices are free together.
+    """
+
+    positions: tuple[int, ...]
+    shape: Shape
+    sort: Sort
+    free: int
+    closed: str
+    spare: dict[Help, int]
+    roomy: bool
+    together: bool
+    fits: bool
+    limit: bool
+    helps: tuple[Help, ...]
+    blockers: tuple[Blocker, ...]
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes it is."""
+        return len(self.positions)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Diagnosis:
+    """Everything known about why an ask has no place.
+
+    Attributes:
+        eligible: By request the devices of the pool it may have, whoever holds them.
+        free: By request those of them that are free.
+        needed: By request how many it takes (of `all`, the fewest that match on a node).
+    """
+
+    ask: Ask
+    index: PoolIndex
+    groups: tuple[Group, ...]
+    eligible: tuple[int, ...]
+    free: tuple[int, ...]
+    needed: tuple[int, ...]
+
+
+_STANDING = {
+    Help.UNHEALTHY: Standing.UNHEALTHY,
+    Help.WITHHELD: Standing.WITHHELD,
+    Help.UNGUARDED: Standing.UNGUARDED,
+}
+
+
+def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
+    """Looks at every node of the pool for one replica of `ask`."""
+    ledger = placer.ledger.pools[ask.pool]
+    index = ledger.index
+    members: dict[tuple[Shape, Sort, int, str, tuple[int, ...]], list[int]] = {}
+    for position, (view, sort) in enumerate(zip(index.views, placer.sorts(ask), strict=True)):
+        free, stands = ledger.free[position], view.standing
+        back = ledger.releasing.get(position, 0)
+        unheld = ~(back | ledger.claimed.get(position, 0))
+        spare = (back & view.offered, *(stands[standing] & unheld for standing in _STANDING.values()))
+        shut = index.closed.get(position)
+        members.setdefault((view.shape, sort, free, shut[0] if shut else "", spare), []).append(position)
+    groups = tuple(
+        _group(placer, ask, tuple(positions), shape, sort, free, shut, dict(zip(Help, spare, strict=True)))
+        for (shape, sort, free, shut, spare), positions in members.items()
+    )
+    requests = range(len(ask.requests))
+    return Diagnosis(
+        ask=ask,
+        index=index,
+        groups=groups,
+        eligible=tuple(sum(g.sort.eligible[r].bit_count() * g.nodes for g in groups) for r in requests),
+        free=tuple(sum((g.sort.eligible[r] & g.free).bit_count() * g.nodes for g in groups) for r in requests),
+        needed=tuple(
+            request.count
+            if not request.all_devices
+            else min((g.sort.eligible[r].bit_count() for g in groups if g.sort.eligible[r]), default=1)
+            for r, request in enumerate(ask.requests)
+        ),
+    )
+
+
+def _group(
+    placer: Placer,
+    ask: Ask,
+    positions: tuple[int, ...],
+    shape: Shape,
+    sort: Sort,
+    free: int,
+    shut: str,
+    spare: dict[Help, int],
+) -> Group:
+    def answer(mask: int) -> Fit | Misfit:
+        return placer.fitter.fit(ask.form, (shape, sort, mask))
+
+    now = answer(free)
+    obstacle = now.obstacle if isinstance(now, Misfit) else None
+    helps: tuple[Help, ...] = ()
+    if obstacle is not None and not shut:
+        helps = tuple(what for what, mask in spare.items() if mask and isinstance(answer(free | mask), Fit))
+    return Group(
+        positions=positions,
+        shape=shape,
+        sort=sort,
+        free=free,
+        closed=shut,
+        spare=spare,
+        roomy=_enough(ask.signature, sort, -1),
+        together=obstacle is not Obstacle.COUNT,
+        fits=obstacle is None,
+        limit=obstacle is Obstacle.LIMIT,
+        helps=helps,
+        blockers=tuple(_blockers(placer, ask, shape, sort, free)) if obstacle is Obstacle.LINES else (),
+    )
+
+
+def _enough(signature: Signature, sort: Sort, free: int) -> bool:
+    counts = needed(signature, sort.eligible)
+    return all(counts) and countable([mask & free for mask in sort.eligible], counts)
+
+
+def _blockers(placer: Placer, ask: Ask, shape: Shape, sort: Sort, free: int) -> Iterator[Blocker]:
+    """The Required lines to blame: those without which it would fit; if there is none, those that cannot be met even
+    alone; if each can, all of them together.
+    """
+    signature = ask.signature
+    lines: list[tuple[int | None, int | None]] = [
+        (at, None) for at, line in enumerate(signature.scopes) if line.required
+    ]
+    lines += [(None, at) for at in range(len(signature.attributes))]
+
+    def fits(modes: dict[tuple[int | None, int | None], Mode]) -> bool:
+        scopes = {scope: mode for (scope, _), mode in modes.items() if scope is not None}
+        attributes = {at: mode for (_, at), mode in modes.items() if at is not None}
+        form = placer.fitter.form(relaxed(signature, scopes, attributes))
+        return isinstance(placer.fitter.fit(form, (shape, sort, free)), Fit)
+
+    off = dict.fromkeys(lines, Mode.OFF)
+    single = [line for line in lines if fits({line: Mode.OFF})]
+    if single:
+        for line in single:
+            yield Blocker(*line, unknown=fits({line: Mode.LENIENT}))
+        return
+    hopeless = [line for line in lines if not fits({**off, line: Mode.STRICT})]
+    if hopeless:
+        for line in hopeless:
+            yield Blocker(*line, unknown=fits({**off, line: Mode.LENIENT}))
+        return
+    unknown = fits(dict.fromkeys(lines, Mode.LENIENT))
+    for line in lines:
+        yield Blocker(*line, unknown=unknown)

@@ -1,0 +1,371 @@
+"""Why replicas of a claim have no place, in words.
+
+In comes a `Diagnosis`, out come reasons: all that apply, the most actionable first, each with a code, the number of
+nodes it speaks of and a sentence with numbers. The first one also carries a count of all nodes by class.
+
+What is listed before what: what the claim itself must change (no device can ever match, an attribute or a fact that is
+not published, a line that cannot be met, more than any node has), then what passes or can be repaired (devices on their
+way back, closed nodes, unhealthy devices, drivers), then that others hold too much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from adjoin_allocator.cost import AttributeLine, ScopeLine
+from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help
+from adjoin_allocator.model import Scope, Standing
+from adjoin_allocator.nodes import CORDONED, GONE, NOT_READY, TAINTED, NodeView
+from adjoin_allocator.results import Code, Reason
+from adjoin_allocator.selectors import survey
+from adjoin_allocator.topology import attribute_values, bits
+
+FACTS = {Scope.PCIE_SWITCH: "pcieSwitch", Scope.PCIE_ROOT: "pcieRoot", Scope.NUMA_NODE: "numaNode"}
+"""The fact that decides a scope, in the words of `topology.attributes`."""
+
+NAMED = 3
+"""How many nodes or devices a sentence names before it only counts."""
+
+
+def reasons(diagnosis: Diagnosis) -> tuple[Reason, ...]:
+    """All reasons that apply, the most actionable first. There is always one."""
+    found = [
+        *_unmatched(diagnosis),
+        *_lines(diagnosis),
+        *_never(diagnosis),
+        *_releasing(diagnosis),
+        *_closed(diagnosis),
+        *_unhealthy(diagnosis),
+        *_driver(diagnosis),
+        *_scarce(diagnosis),
+        *_limit(diagnosis),
+    ]
+    summary = _summary(diagnosis)
+    if found and summary:
+        first = found[0]
+        found[0] = Reason(first.code, first.nodes, f"{first.message}; {summary}")
+    return tuple(found)
+
+
+def nodes_word(count: int) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{count} node" if count == 1 else f"{count} nodes"
+
+
+def _amount(diagnosis: Diagnosis, request: int) -> str:
+    asked = diagnosis.ask.requests[request]
+    return f"all {asked.name}" if asked.all_devices else f"{asked.count} {asked.name}"
+
+
+def _views(diagnosis: Diagnosis, groups: Iterable[Group]) -> list[NodeView]:
+    positions = sorted(position for group in groups for position in group.positions)
+    return [diagnosis.index.views[position] for position in positions]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _unmatched(diagnosis: Diagnosis) -> Iterator[Reason]:
+    """Requests that no device of the pool matches, whoever holds it."""
+    for place, request in enumerate(diagnosis.ask.requests):
+        if diagnosis.eligible[place] or not request.selectors:
+            continue
+        devices = [device for view in diagnosis.index.views for device in view.devices if device.kind == request.kind]
+        report = survey(request.selectors, devices)
+        causes = [f"{name} missing on {count}" for name, count in sorted(report.missing.items())]
+        yield Reason(
+            Code.SELECTOR_UNMATCHED,
+            len(diagnosis.index.views),
+            f"request {request.name}: none of {report.devices} {request.kind} matches the selectors"
+            + (f" ({', '.join(causes)})" if causes else ""),
+        )
+
+
+def _never(diagnosis: Diagnosis) -> Iterator[Reason]:
+    """More than any node has, even when empty."""
+    if any(group.roomy for group in diagnosis.groups):
+        return
+    short = []
+    for place, request in enumerate(diagnosis.ask.requests):
+        best = max((group.sort.eligible[place].bit_count() for group in diagnosis.groups), default=0)
+        if not diagnosis.eligible[place] and request.selectors:
+            continue
+        if best < diagnosis.needed[place]:
+            short.append(f"needs {_amount(diagnosis, place)}, best node has {best}")
+    if not short and any(not count for count in diagnosis.eligible):
+        return
+    wanted = " and ".join(_amount(diagnosis, place) for place in range(len(diagnosis.ask.requests)))
+    message = ", ".join(short) or f"needs {wanted} on one node, no node has these together"
+    yield Reason(Code.INSUFFICIENT_DEVICES, len(diagnosis.index.views), f"{message}, even when empty")
+
+
+def _scarce(diagnosis: Diagnosis) -> Iterator[Reason]:
+    """Too few free in the pool, or enough but on no node together."""
+    roomy = [group for group in diagnosis.groups if group.roomy]
+    if not roomy or any(group.together for group in diagnosis.groups):
+        return
+    short = [
+        f"needs {_amount(diagnosis, place)}, {diagnosis.free[place]} of {diagnosis.eligible[place]} free"
+        for place in range(len(diagnosis.ask.requests))
+        if diagnosis.free[place] < diagnosis.needed[place]
+    ]
+    if short:
+        count = sum(group.nodes for group in diagnosis.groups if any(group.sort.eligible))
+        yield Reason(Code.INSUFFICIENT_DEVICES, count, ", ".join(short))
+        return
+    parts = [group for group in diagnosis.groups if _some_free(group)]
+    best = []
+    for place in range(len(diagnosis.ask.requests)):
+        most = max((group.sort.eligible[place] & group.free).bit_count() for group in diagnosis.groups)
+        if most < diagnosis.needed[place] or diagnosis.ask.requests[place].all_devices:
+            best.append(f"needs {_amount(diagnosis, place)}, best node has {most} free")
+    wanted = " and ".join(_amount(diagnosis, place) for place in range(len(diagnosis.ask.requests)))
+    message = ", ".join(best) or f"needs {wanted}, no node has them free together"
+    free = ", ".join(f"{diagnosis.free[place]} {request.name}" for place, request in enumerate(diagnosis.ask.requests))
+    count = sum(group.nodes for group in parts)
+    yield Reason(Code.FRAGMENTED, count, f"{message} ({free} free on {nodes_word(count)})")
+
+
+def _some_free(group: Group) -> bool:
+    return any(mask & group.free for mask in group.sort.eligible)
+
+
+def _releasing(diagnosis: Diagnosis) -> Iterator[Reason]:
+    groups = [group for group in diagnosis.groups if Help.RELEASING in group.helps]
+    if groups:
+        names = _listed([view.name for view in _views(diagnosis, groups)])
+        count = sum(group.nodes for group in groups)
+        yield Reason(
+            Code.DEVICE_RELEASING, count, f"{nodes_word(count)} would fit with devices that are being released: {names}"
+        )
+
+
+def _closed(diagnosis: Diagnosis) -> Iterator[Reason]:
+    groups = [group for group in diagnosis.groups if group.closed and group.fits]
+    if groups:
+        positions = sorted(position for group in groups for position in group.positions)
+        why = [f"{diagnosis.index.views[at].name} {diagnosis.index.closed[at][1]}" for at in positions]
+        yield Reason(
+            Code.NODE_UNAVAILABLE, len(positions), f"{nodes_word(len(positions))} would fit but for: {_listed(why)}"
+        )
+
+
+def _devices(diagnosis: Diagnosis, groups: Iterable[Group], what: Help) -> list[str]:
+    """Devices of the asked kinds that are not free for this reason, with why."""
+    found = []
+    for group in groups:
+        wanted = group.spare[what]
+        eligible = 0
+        for mask in group.sort.eligible:
+            eligible |= mask
+        for position in group.positions:
+            view = diagnosis.index.views[position]
+            for device in bits(wanted & eligible):
+                detail = view.devices[device].standing_detail
+                found.append(f"{view.name}/{view.devices[device].id.device}" + (f" ({detail})" if detail else ""))
+    return found
+
+
+def _unhealthy(diagnosis: Diagnosis) -> Iterator[Reason]:
+    groups = [group for group in diagnosis.groups if Help.UNHEALTHY in group.helps]
+    if groups:
+        devices = _devices(diagnosis, groups, Help.UNHEALTHY)
+        count = sum(group.nodes for group in groups)
+        yield Reason(
+            Code.UNHEALTHY, count, f"{len(devices)} unhealthy where it would fit otherwise: {_listed(devices)}"
+        )
+
+
+def _driver(diagnosis: Diagnosis) -> Iterator[Reason]:
+    """Devices whose ResourceSlices are incomplete, or whose guard is not in place yet: neither can be given now."""
+    pool = diagnosis.index.pool
+    helped = [group for group in diagnosis.groups if Help.WITHHELD in group.helps]
+    with_some = [group for group in diagnosis.groups if _devices(diagnosis, [group], Help.WITHHELD)]
+    unseen = pool.withheld and not any(standing is Standing.WITHHELD for _, standing in diagnosis.index.tally)
+    if pool.withheld and (with_some or unseen):
+        count = sum(group.nodes for group in helped or with_some)
+        yield Reason(Code.DRIVER_UNAVAILABLE, count, f"incomplete inventory: {_listed(pool.withheld)}")
+    unguarded = [group for group in diagnosis.groups if Help.UNGUARDED in group.helps]
+    if unguarded:
+        devices = _devices(diagnosis, unguarded, Help.UNGUARDED)
+        yield Reason(
+            Code.DRIVER_UNAVAILABLE,
+            sum(group.nodes for group in unguarded),
+            f"{len(devices)} devices are not guarded yet by a DeviceTaintRule and can be given once they are",
+        )
+
+
+def _limit(diagnosis: Diagnosis) -> Iterator[Reason]:
+    count = sum(group.nodes for group in diagnosis.groups if group.limit)
+    if count:
+        yield Reason(Code.SEARCH_LIMIT, count, f"{nodes_word(count)}: the search was given up, too many combinations")
+
+
+# Required lines
+
+
+def _lines(diagnosis: Diagnosis) -> Iterator[Reason]:
+    blocked: dict[Blocker, list[Group]] = {}
+    for group in diagnosis.groups:
+        for blocker in group.blockers:
+            blocked.setdefault(blocker, []).append(group)
+    found = []
+    for blocker, groups in blocked.items():
+        count = sum(group.nodes for group in groups)
+        if blocker.attribute is not None:
+            line = diagnosis.ask.signature.attributes[blocker.attribute]
+            code = Code.ATTRIBUTE_MISSING if blocker.unknown else Code.TOPOLOGY_UNSATISFIED
+            what = _attribute(diagnosis, line, blocker, groups)
+        else:
+            assert blocker.scope is not None
+            scope = diagnosis.ask.signature.scopes[blocker.scope]
+            code = Code.TOPOLOGY_UNKNOWN if blocker.unknown else Code.TOPOLOGY_UNSATISFIED
+            what = _scope(diagnosis, scope, blocker, groups)
+        found.append(Reason(code, count, f"{nodes_word(count)}: {what}"))
+    order = (Code.ATTRIBUTE_MISSING, Code.TOPOLOGY_UNKNOWN, Code.TOPOLOGY_UNSATISFIED)
+    yield from sorted(found, key=lambda reason: (order.index(reason.code), -reason.nodes, reason.message))
+
+
+def _candidates(group: Group, requests: Iterable[int]) -> int:
+    mask = 0
+    for request in requests:
+        mask |= group.sort.eligible[request]
+    return mask & group.free
+
+
+def _scope(diagnosis: Diagnosis, line: ScopeLine, blocker: Blocker, groups: Sequence[Group]) -> str:
+    names = [diagnosis.ask.requests[request].name for request in line.requests]
+    if not blocker.unknown:
+        if len(names) == 1:
+            free = max(_candidates(group, line.requests).bit_count() for group in groups)
+            return f"no {_amount(diagnosis, line.requests[0])} of {free} free within {line.scope} of each other"
+        others = " and ".join(_amount(diagnosis, request) for request in line.requests[1:])
+        free = max(_candidates(group, line.requests[:1]).bit_count() for group in groups)
+        wanted = _amount(diagnosis, line.requests[0])
+        return f"no {others} within {line.scope} of {wanted} ({free} {names[0]} free)"
+    between = f"within {names[0]}" if len(names) == 1 else f"between {' and '.join(names)}"
+    fact = FACTS.get(line.scope)
+    if fact is None:
+        return f"{line.scope} {between} is unknown: no topology matrix says it"
+    lacking, total = 0, 0
+    for group in groups:
+        candidates = _candidates(group, line.requests)
+        known = group.shape.wiring.facts[line.scope]
+        lacking += sum(known[device] is None for device in bits(candidates)) * group.nodes
+        total += candidates.bit_count() * group.nodes
+    return f"{line.scope} {between} is unknown: {fact} missing on {lacking} of {total} candidates"
+
+
+def _attribute(diagnosis: Diagnosis, line: AttributeLine, blocker: Blocker, groups: Sequence[Group]) -> str:
+    if blocker.unknown:
+        lacking, total = 0, 0
+        for group in groups:
+            for position in group.positions:
+                view = diagnosis.index.views[position]
+                for device in bits(_candidates(group, line.requests)):
+                    lacking += attribute_values(view.devices[device], view.pool, line.attribute) is None
+                    total += 1
+        return f"{line.attribute} missing on {lacking} of {total} candidates"
+    need = sum(diagnosis.needed[request] for request in line.requests)
+    best = max(_most(diagnosis, blocker, group) for group in groups)
+    if line.distinct:
+        return f"{best} of {need} distinct devices available ({line.attribute})"
+    return f"{best} of {need} devices with one value available ({line.attribute})"
+
+
+def _most(diagnosis: Diagnosis, blocker: Blocker, group: Group) -> int:
+    """How many devices of the line's requests could be had together under this line alone."""
+    line = diagnosis.ask.signature.attributes[blocker.attribute or 0]
+    shared = group.sort.values[blocker.attribute or 0]
+    candidates = _candidates(group, line.requests)
+    if not line.distinct:
+        return max((mask & candidates).bit_count() for mask in (*shared, 0))
+    return _most_distinct([mask & candidates for mask in shared if mask & candidates])
+
+
+def _most_distinct(shared: Sequence[int]) -> int:
+    """The most devices of which no two share a value: exact for single values; for lists the best of a search over
+    devices, which are few.
+    """
+    holders: dict[int, int] = {}
+    for value, mask in enumerate(shared):
+        for device in bits(mask):
+            holders[device] = holders.get(device, 0) | 1 << value
+    most = {0: 0}
+    for values in dict.fromkeys(holders.values()):
+        for used, count in list(most.items()):
+            if not used & values:
+                most[used | values] = max(most.get(used | values, 0), count + 1)
+    return max(most.values())
+
+
+# All nodes by class
+
+
+def _summary(diagnosis: Diagnosis) -> str:
+    """`8 nodes: 3 full, 2 fragmented (max 3 of 4), 1 unhealthy, 1 cordoned, 1 topology`: each node in the class that
+    says most about it. Empty when the pool has fewer than two nodes.
+    """
+    total = len(diagnosis.index.views)
+    if total < 2:
+        return ""
+    counts: dict[str, int] = {}
+    fragmented = []
+    for group in diagnosis.groups:
+        word = _class(group)
+        counts[word] = counts.get(word, 0) + group.nodes
+        if word == FRAGMENTED:
+            fragmented.append(group)
+    parts = []
+    for word in sorted(counts, key=_CLASSES.index):
+        text = f"{counts[word]} {word}"
+        parts.append(text + _most_free(diagnosis, fragmented) if word == FRAGMENTED else text)
+    return f"{nodes_word(total)}: {', '.join(parts)}"
+
+
+FRAGMENTED = "fragmented"
+_CLASSES = (
+    "full",
+    FRAGMENTED,
+    Help.RELEASING.value,
+    Help.UNHEALTHY.value,
+    Help.WITHHELD.value,
+    Help.UNGUARDED.value,
+    CORDONED,
+    NOT_READY,
+    TAINTED,
+    GONE,
+    "topology",
+    "search limit",
+    "too small",
+    "without such devices",
+)
+
+
+def _class(group: Group) -> str:
+    if not all(group.sort.eligible):
+        return "without such devices"
+    if not group.roomy:
+        return "too small"
+    if group.fits:
+        return group.closed
+    if group.limit:
+        return "search limit"
+    if group.helps:
+        return group.helps[0].value
+    if group.together:
+        return "topology"
+    return FRAGMENTED if all(mask & group.free for mask in group.sort.eligible) else "full"
+
+
+def _most_free(diagnosis: Diagnosis, groups: Sequence[Group]) -> str:
+    """The request that falls short, with the most devices of it that one of these nodes has free."""
+    requests = diagnosis.ask.requests
+    for place, request in enumerate(requests):
+        most = max((group.sort.eligible[place] & group.free).bit_count() for group in groups)
+        if most < diagnosis.needed[place]:
+            name = f" {request.name}" if len(requests) > 1 else ""
+            return f" (max {most} of {diagnosis.needed[place]}{name})"
+    return ""

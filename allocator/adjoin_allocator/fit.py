@@ -1,0 +1,451 @@
+"""One replica in one node: whether it fits, and the best choice.
+
+In come a claim's signature, a node's shape, which devices are free, which each request may have and who shares which
+attribute value; out comes a `Fit` with its objective and devices, or a `Misfit` that says whether counting, a Required
+line or the search limit stood in the way. The answer is exact: no choice with a smaller objective (see `cost`) exists.
+
+What was answered once is kept by value in `Fitter`, up to a bound; keeping it changes speed and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from adjoin_allocator.cost import ISLAND_SCOPES, Mode, Signature, Term, blocks_lost, line_terms, packing
+from adjoin_allocator.hierarchy import Relation, Vertex, grow
+from adjoin_allocator.model import Scope
+from adjoin_allocator.nodes import Shape, Sort, State, Values
+from adjoin_allocator.pairing import pair
+from adjoin_allocator.search import BAN, Clique, Pairing, Problem, SearchLimit, search
+from adjoin_allocator.topology import Wiring, bits
+
+STATE_LIMIT = 1_000_000
+"""States that one search may see."""
+
+LEVELS = ("NVLink", "PIX", "PXB", "PHB", "NODE", "SYS")
+"""Words for the distance of a pair, nearest first."""
+
+
+class Obstacle(StrEnum):
+    """What kept a replica from fitting in a node."""
+
+    COUNT = "Count"
+    """Too few devices, whatever they are wired like."""
+    LINES = "Lines"
+    """Enough devices, but no choice meets every Required line."""
+    LIMIT = "Limit"
+    """The search was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """The best choice in a node.
+
+    Attributes:
+        objective: Parts 1 to 5 of `cost`, comparable between nodes for one signature.
+        masks: Devices by request.
+        taken: All of them.
+    """
+
+    objective: tuple[int, ...]
+    masks: tuple[int, ...]
+    taken: int
+    states: int
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """There is none."""
+
+    obstacle: Obstacle
+    states: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Form:
+    """An interned signature: equal signatures have the same one, so it can be a key by identity."""
+
+    signature: Signature
+
+
+class Fitter:
+    """Answers and the tables they were made from, kept up to a bound."""
+
+    def __init__(self, bound: int = 200_000) -> None:
+        self._bound = bound
+        self._kept = 0
+        self._forms: dict[Signature, Form] = {}
+        self._answers: dict[Form, dict[State, Fit | Misfit]] = {}
+        self._trees: dict[tuple[object, ...], _Tree] = {}
+        self._localities: dict[tuple[Form, Shape, tuple[int, ...]], tuple[tuple[int, int, str], ...]] = {}
+
+    def form(self, signature: Signature) -> Form:
+        """The form of a signature."""
+        form = self._forms.get(signature)
+        if form is None:
+            if len(self._forms) >= self._bound // 16:
+                self._forget()
+            form = self._forms[signature] = Form(signature)
+        return form
+
+    def fit(self, form: Form, state: State) -> Fit | Misfit:
+        """The best choice for one replica in nodes of this state."""
+        answers = self._answers.get(form)
+        if answers is None:
+            answers = self._answers[form] = {}
+        answer = answers.get(state)
+        if answer is None:
+            if self._kept >= self._bound:
+                self._forget()
+                answers = self._answers[form] = {}
+            answer = answers[state] = self._solve(form, *state)
+            self._kept += 1
+        return answer
+
+    def locality(self, form: Form, shape: Shape, masks: tuple[int, ...]) -> tuple[tuple[int, int, str], ...]:
+        """For each two requests, and each request of several devices with itself, the farthest level of the pairs
+        that count.
+        """
+        key = (form, shape, masks)
+        found = self._localities.get(key)
+        if found is None:
+            if len(self._localities) >= self._bound:
+                self._localities.clear()
+            found = self._localities[key] = tuple(_locality(form.signature, shape.wiring, masks))
+        return found
+
+    def _forget(self) -> None:
+        self._forms.clear()
+        self._answers.clear()
+        self._trees.clear()
+        self._localities.clear()
+        self._kept = 0
+
+    def _solve(self, form: Form, shape: Shape, sort: Sort, free: int) -> Fit | Misfit:
+        signature = form.signature
+        candidates = tuple(mask & free for mask in sort.eligible)
+        counts = needed(signature, sort.eligible)
+        whole = all(
+            count or idle == mask for count, idle, mask in zip(signature.counts, candidates, sort.eligible, strict=True)
+        )
+        if not whole or not all(counts) or not countable(candidates, counts):
+            return Misfit(Obstacle.COUNT)
+        best: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
+        states = 0
+        for allowed in _shared(signature, sort):
+            narrowed = tuple(mask & free for mask in allowed)
+            if not countable(narrowed, counts):
+                continue
+            for excluded in _witnesses(signature, shape.wiring):
+                tree = self._tree(form, shape, allowed, excluded)
+                try:
+                    found, seen = tree.search(shape, sort, narrowed, counts, free, STATE_LIMIT - states)
+                except SearchLimit:
+                    return Misfit(Obstacle.LIMIT, STATE_LIMIT)
+                states += seen
+                if found is not None and (best is None or found < best):
+                    best = found
+        if best is None:
+            return Misfit(Obstacle.LINES, states)
+        _, parts, masks = best
+        taken = 0
+        for mask in masks:
+            taken |= mask
+        return Fit(_objective(signature, shape, free, taken, parts), masks, taken, states)
+
+    def _tree(self, form: Form, shape: Shape, allowed: tuple[int, ...], excluded: tuple[int, ...]) -> _Tree:
+        key = (form, shape, allowed, excluded)
+        tree = self._trees.get(key)
+        if tree is None:
+            if len(self._trees) >= self._bound // 16:
+                self._trees.clear()
+            tree = self._trees[key] = _Tree(form.signature, shape.wiring, allowed, excluded)
+        return tree
+
+
+def needed(signature: Signature, eligible: Sequence[int]) -> tuple[int, ...]:
+    """How many devices each request takes in a node: its count, or all that match there."""
+    return tuple(count or mask.bit_count() for count, mask in zip(signature.counts, eligible, strict=True))
+
+
+def countable(candidates: Sequence[int], counts: Sequence[int]) -> bool:
+    """Whether there are disjoint sets of these sizes: by Hall's theorem, whether every group of requests has as many
+    candidates together as it needs.
+    """
+    need: dict[int, int] = {}
+    for mask, count in zip(candidates, counts, strict=True):
+        need[mask] = need.get(mask, 0) + count
+    groups = [(0, 0)]
+    for mask, count in need.items():
+        if mask.bit_count() < count:
+            return False
+        # Requests without a common candidate are independent; only overlapping ones need the test of their union.
+        overlapping = [(union | mask, together + count) for union, together in groups if not union or union & mask]
+        if any(union.bit_count() < together for union, together in overlapping):
+            return False
+        if len(groups) < GROUPS:
+            groups += overlapping
+    return True
+
+
+GROUPS = 4096
+"""Groups of requests that counting looks at; beyond, the search itself finds out."""
+
+
+def _shared(signature: Signature, sort: Sort) -> Iterator[tuple[int, ...]]:
+    """The ways to meet all Match lines: by request the devices that are left when each line has settled on one value.
+
+    Devices without the attribute are left out of lines that need it.
+    """
+    ways: list[tuple[int, ...]] = [sort.eligible]
+    for line, values in zip(signature.attributes, sort.values, strict=True):
+        if line.mode is Mode.OFF:
+            continue
+        known = 0
+        for mask in values:
+            known |= mask
+        spare = ~known if line.mode is Mode.LENIENT else 0
+        choices = [known | spare] if line.distinct else [mask | spare for mask in values] or [spare]
+        ways = [
+            tuple(mask & choice if request in line.requests else mask for request, mask in enumerate(way))
+            for way in ways
+            for choice in choices
+        ]
+    return iter(dict.fromkeys(ways))
+
+
+def _witnesses(signature: Signature, wiring: Wiring) -> Iterator[tuple[int, ...]]:
+    """The ways to meet set-wide conditions of list-valued facts: by scope line the devices that may not be near another
+    one by attributes.
+
+    Devices that are near each other by attributes must share one value of one fact over the whole set, so the ways
+    are the values: who lacks it cannot be near by attributes. The last way is that nobody is.
+    """
+    ways: list[tuple[int, ...]] = [()]
+    everybody = (1 << wiring.size) - 1
+    for line in signature.scopes:
+        choices = [0]
+        if line.required and line.mode is not Mode.OFF and len(line.requests) == 1 and line.scope in wiring.listed:
+            choices = []
+            for fact, by_device in wiring.facts.items():
+                if fact.rank <= line.scope.rank:
+                    for value in sorted({value for values in by_device for value in values or ()}):
+                        having = sum(1 << at for at, values in enumerate(by_device) if values and value in values)
+                        choices.append(everybody & ~having)
+            choices.append(everybody)
+        ways = [(*way, choice) for way in ways for choice in dict.fromkeys(choices)]
+    return iter(ways)
+
+
+class _Tree:
+    """A signature on a wiring, for some candidates: its relations as a tree, and the search on it."""
+
+    def __init__(
+        self, signature: Signature, wiring: Wiring, allowed: tuple[int, ...], excluded: tuple[int, ...]
+    ) -> None:
+        self.signature = signature
+        self.wiring = wiring
+        self._banned: dict[Term, list[tuple[Scope, Mode, int]]] = {}
+        for line, lacking in zip(signature.scopes, excluded, strict=True):
+            if line.required and line.mode is not Mode.OFF:
+                for term in line_terms(line.requests):
+                    self._banned.setdefault(term, []).append((line.scope, line.mode, lacking))
+        self._slots: dict[Term, list[int]] = {}
+        for place, terms in enumerate(signature.slots):
+            for term in terms:
+                self._slots.setdefault(term, []).append(place)
+        self.terms = tuple(dict.fromkeys((*self._slots, *self._banned)))
+        everybody = 0
+        for mask in allowed:
+            everybody |= mask
+        relations = [self._distances(term, allowed) for term in self.terms]
+        islands = [
+            _island_relation(everybody, wiring.islands[scope])
+            for scope in (Scope.NUMA_NODE, Scope.PCIE_ROOT, Scope.PCIE_SWITCH)
+        ]
+        islands += [_island_relation(mask, wiring.islands[Scope.NVLINK]) for mask in dict.fromkeys(allowed)]
+        relations += [relation for relation in islands if relation.codes]
+        # What is easiest to carry along gives way first: an island costs a counter, a clique the devices below a
+        # vertex, a pairing all its devices up to the end.
+        distances = range(len(self.terms))
+        yielding = [
+            *range(len(self.terms), len(relations)),
+            *(index for index in distances if not self.terms[index].right),
+            *(index for index in distances if self.terms[index].right),
+        ]
+        self.tree: Vertex = grow(everybody, relations, yielding)
+
+    def code(self, relation: int, one: int, other: int) -> int:
+        """Ban, rank and fine of two devices under a term, as far as the term cares for each."""
+        return self._code(self.terms[relation], one, other)
+
+    def _code(self, term: Term, one: int, other: int) -> int:
+        wiring = self.wiring
+        code = wiring.rank[one][other] << 32 | wiring.fine[one][other] if term in self._slots else 0
+        for scope, mode, lacking in self._banned.get(term, ()):
+            near = wiring.met[scope][one] | (wiring.unknown[scope][one] if mode is Mode.LENIENT else 0)
+            if not near >> other & 1:
+                return code | BAN
+            if lacking >> one & 1 | lacking >> other & 1 and wiring.by_facts[scope][one] >> other & 1:
+                return code | BAN
+        return code
+
+    def _distances(self, term: Term, allowed: Sequence[int]) -> Relation:
+        sides = [0, 0]
+        for side, requests in enumerate((term.left, term.right or term.left)):
+            for request in requests:
+                sides[side] |= allowed[request]
+        return Relation.of(sides[0], sides[1], lambda one, other: self._code(term, one, other))
+
+    def search(
+        self, shape: Shape, sort: Sort, candidates: tuple[int, ...], counts: tuple[int, ...], free: int, limit: int
+    ) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]] | None, int]:
+        """(whole cost, parts 1, 2, 4 and 5 of the objective, masks) of the best choice, or None, and the states seen.
+
+        Raises:
+            SearchLimit: More than `limit` states.
+        """
+        everybody = 0
+        for mask in candidates:
+            everybody |= mask
+        least, top = min(shape.performance), max(shape.priority)
+        total = sum(counts)
+        packed = packing(
+            slots=len(self.signature.slots),
+            total=total,
+            size=shape.size,
+            finest=max((max(row, default=0) for row in self.wiring.fine), default=0),
+            performance=max(shape.performance) - least,
+            priority=top - min(shape.priority),
+            requests=len(counts),
+        )
+
+        def linear(request: int, device: int) -> int:
+            return (shape.performance[device] - least << packed.performance) + (
+                top - shape.priority[device] << packed.priority
+            )
+
+        cliques, pairings = [], []
+        for relation, term in enumerate(self.terms):
+            weights = [packed.slots[place] for place in self._slots.get(term, ())]
+            weight = _Weight(weights)
+            if term.right:
+                pairings.append(Pairing(term.left, term.right, relation, weight))
+            else:
+                cliques.append(Clique(term.left, relation, weight))
+        found, states = search(
+            Problem(
+                candidates=candidates,
+                counts=counts,
+                tree=self.tree,
+                code=self.code,
+                cliques=tuple(cliques),
+                pairings=tuple(pairings),
+                linear=linear,
+                islands=tuple(
+                    (mask, mask.bit_count() << shift)
+                    for scope, shift in zip(ISLAND_SCOPES, packed.islands, strict=True)
+                    for mask in self.wiring.islands[scope]
+                    if not mask & ~free and mask & everybody
+                ),
+                once=tuple(_once(self.signature, sort.values)),
+                size=shape.size,
+                limit=limit,
+            )
+        )
+        if found is None:
+            return None, states
+        parts = list(packed.parts(-(-found.cost >> packed.order)))
+        parts[-2] += least * total
+        parts[-1] -= top * total
+        return (found.cost, tuple(parts), found.masks), states
+
+
+class _Weight:
+    """What a code costs: its rank and fine, in every slot that adds it up."""
+
+    __slots__ = ("_kept", "_shifts")
+
+    def __init__(self, shifts: Sequence[tuple[int, int]]) -> None:
+        self._shifts = shifts
+        self._kept: dict[int, int] = {}
+
+    def __call__(self, code: int) -> int:
+        found = self._kept.get(code)
+        if found is None:
+            rank, fine = (code & BAN - 1) >> 32, code & (1 << 32) - 1
+            found = self._kept[code] = sum((rank << high) + (fine << low) for high, low in self._shifts)
+        return found
+
+
+def _once(signature: Signature, values: Sequence[Values]) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Per Distinct line and value the devices of which one may be taken."""
+    for line, shared in zip(signature.attributes, values, strict=True):
+        if line.distinct and line.mode is not Mode.OFF:
+            for mask in shared:
+                yield line.requests, mask
+
+
+def _island_relation(mask: int, islands: Sequence[int]) -> Relation:
+    """0 between devices of one island, 1 between others; nothing at all where that would be the same everywhere."""
+    inside = [island & mask for island in islands if island & mask]
+    if not inside or inside == [mask]:
+        return Relation({})
+    home = {device: island for island in inside for device in bits(island)}
+    return Relation.of(mask, mask, lambda one, other: int(not home.get(one, 0) >> other & 1))
+
+
+def _objective(signature: Signature, shape: Shape, free: int, taken: int, parts: Sequence[int]) -> tuple[int, ...]:
+    """The packed parts with the blocks put in their place, before performance and priority."""
+    blocks = 0
+    for kind in dict.fromkeys(signature.kinds):
+        mask = shape.kinds.get(kind, 0)
+        blocks += blocks_lost((free & mask).bit_count(), (taken & mask).bit_count())
+    return (*parts[:-2], blocks, *parts[-2:])
+
+
+def _locality(signature: Signature, wiring: Wiring, masks: Sequence[int]) -> Iterator[tuple[int, int, str]]:
+    """See `Fitter.locality`. Among pairings of equal sums the one with the fewest far pairs is meant."""
+    devices = [tuple(bits(mask)) for mask in masks]
+    banned: Mapping[Term, list[tuple[Scope, Mode]]] = {
+        Term((one,), (other,)): [
+            (line.scope, line.mode)
+            for line in signature.scopes
+            if line.required and Term((one,), (other,)) in line_terms(line.requests)
+        ]
+        for one in range(len(masks))
+        for other in range(one + 1, len(masks))
+    }
+    for one, mine in enumerate(devices):
+        if len(mine) > 1:
+            yield one, one, _farthest(wiring, [(a, b) for place, a in enumerate(mine) for b in mine[place + 1 :]])
+        for other in range(one + 1, len(devices)):
+            lines = banned[Term((one,), (other,))]
+
+            def cost(a: int, b: int, lines: Sequence[tuple[Scope, Mode]] = lines) -> int | None:
+                for scope, _ in lines:
+                    if not wiring.met[scope][a] >> b & 1:
+                        return None
+                rank = wiring.rank[a][b]
+                return rank << 160 | wiring.fine[a][b] << 80 | 1 << 13 * LEVELS.index(wiring.level[a][b])
+
+            found = pair(mine, devices[other], cost)
+            if found and found[1]:
+                yield one, other, _farthest(wiring, found[1])
+
+
+def _farthest(wiring: Wiring, pairs: Sequence[tuple[int, int]]) -> str:
+    return max((wiring.level[one][other] for one, other in pairs), key=LEVELS.index)
+
+
+def relaxed(signature: Signature, scopes: Mapping[int, Mode], attributes: Mapping[int, Mode]) -> Signature:
+    """The signature with some Required lines (by place) read in another mode."""
+    return replace(
+        signature,
+        scopes=tuple(replace(line, mode=scopes.get(at, line.mode)) for at, line in enumerate(signature.scopes)),
+        attributes=tuple(
+            replace(line, mode=attributes.get(at, line.mode)) for at, line in enumerate(signature.attributes)
+        ),
+    )

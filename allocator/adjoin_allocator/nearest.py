@@ -1,0 +1,103 @@
+"""The smallest change of a claim that would make one more replica fit, in words.
+
+In come the placer and the ask that was refused. Changes are tried one at a time, the mildest first, and each is
+proven by placing the edited ask in the same ledger: a Required scope one step farther, two steps, …; an attribute
+line dropped; a selector dropped; fewer devices of one request, or of all in proportion. If none helps alone, all
+Required lines together are made Preferred or dropped. Nothing is taken here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import gcd
+
+from adjoin_allocator.model import SCOPES, Affinity, Policy, Request
+from adjoin_allocator.place import Ask, Effort, Placer, Spot
+
+Edit = tuple[str, tuple[Request, ...], tuple[Affinity, ...]]
+"""The change in words, and what is asked then."""
+
+
+def nearest(placer: Placer, ask: Ask) -> str | None:
+    """`fits with scope PCIeRoot instead of PCIeSwitch`, or None when no such change helps."""
+    bare = tuple(_soft(line) for line in ask.affinity if line.scope is not None)
+    without_lines = _fits(placer, ask, ask.requests, bare)
+    if without_lines:
+        for words, requests, affinity in _line_edits(ask):
+            if _fits(placer, ask, requests, affinity):
+                return words
+    for words, requests, affinity in (*_selector_edits(ask), *_count_edits(placer, ask)):
+        if _fits(placer, ask, requests, affinity):
+            return words
+    if without_lines and bare != ask.affinity:
+        return "fits without Required lines"
+    return None
+
+
+def _fits(placer: Placer, ask: Ask, requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> bool:
+    pool = placer.ledger.pools[ask.pool].index.pool
+    return isinstance(placer.best(placer.ask(pool, requests, affinity), Effort()), Spot)
+
+
+def _soft(line: Affinity) -> Affinity:
+    return replace(line, policy=Policy.PREFERRED)
+
+
+def _line_edits(ask: Ask) -> Iterator[Edit]:
+    for steps in range(1, len(SCOPES)):
+        for at, line in enumerate(ask.affinity):
+            if line.scope is not None and line.policy is Policy.REQUIRED and line.scope.rank + steps < len(SCOPES):
+                farther = SCOPES[line.scope.rank + steps]
+                words = f"fits with scope {farther} instead of {line.scope}"
+                if sum(other.scope is not None and other.policy is Policy.REQUIRED for other in ask.affinity) > 1:
+                    words += (
+                        f" between {' and '.join(line.requests)}"
+                        if len(line.requests) > 1
+                        else f" in {line.requests[0]}"
+                    )
+                yield words, ask.requests, _with(ask.affinity, at, replace(line, scope=farther))
+    for at, line in enumerate(ask.affinity):
+        if line.scope is None:
+            words = f"fits without {line.policy} of {line.attribute}"
+            yield words, ask.requests, (*ask.affinity[:at], *ask.affinity[at + 1 :])
+
+
+def _with(lines: tuple[Affinity, ...], at: int, line: Affinity) -> tuple[Affinity, ...]:
+    return (*lines[:at], line, *lines[at + 1 :])
+
+
+def _selector_edits(ask: Ask) -> Iterator[Edit]:
+    for at, request in enumerate(ask.requests):
+        for place in range(len(request.selectors)):
+            kept = (*request.selectors[:place], *request.selectors[place + 1 :])
+            which = (
+                "its selector" if len(request.selectors) == 1 else f"selector {place + 1} of {len(request.selectors)}"
+            )
+            words = f"fits without {which} in request {request.name}"
+            yield words, _changed(ask, at, replace(request, selectors=kept)), ask.affinity
+
+
+def _changed(ask: Ask, at: int, request: Request) -> tuple[Request, ...]:
+    return (*ask.requests[:at], request, *ask.requests[at + 1 :])
+
+
+def _count_edits(placer: Placer, ask: Ask) -> Iterator[Edit]:
+    """Fewer devices: of one request, the greatest count first; then of all, keeping their ratio."""
+    sorts, free = placer.sorts(ask), placer.ledger.pools[ask.pool].free
+    edits: list[tuple[int, int, Edit]] = []
+    for at, request in enumerate(ask.requests):
+        most = max(((sort.eligible[at] & mask).bit_count() for sort, mask in zip(sorts, free, strict=True)), default=0)
+        for count in range(min(most, request.count - 1 if not request.all_devices else most), 0, -1):
+            asked = "all" if request.all_devices else str(request.count)
+            words = f"fits with count {count} instead of {asked} in request {request.name}"
+            edit = (words, _changed(ask, at, replace(request, count=count, all_devices=False)), ask.affinity)
+            edits.append(((most if request.all_devices else request.count) - count, at, edit))
+    yield from (edit for _, _, edit in sorted(edits, key=lambda entry: entry[:2]))
+    counts = [request.count for request in ask.requests]
+    if len(counts) > 1 and not any(request.all_devices for request in ask.requests):
+        unit = gcd(*counts)
+        for part in range(unit - 1, 0, -1):
+            smaller = tuple(replace(request, count=request.count // unit * part) for request in ask.requests)
+            told = ", ".join(f"{request.count} {request.name}" for request in smaller)
+            yield f"fits with {told}", smaller, ask.affinity

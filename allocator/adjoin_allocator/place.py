@@ -1,0 +1,143 @@
+"""One replica over all nodes of its pool: the node with the best objective, and the best choice in it.
+
+In come a ledger and an `Ask` (a claim's requests and lines, compiled), out comes a `Spot` or the obstacle that no
+node was free of. Nothing is taken here. The cost of a decision follows the number of distinct node states, not of
+nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from adjoin_allocator.cost import Signature, signature
+from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
+from adjoin_allocator.ledger import Ledger
+from adjoin_allocator.model import Affinity, Pool, Request
+from adjoin_allocator.nodes import Nodes, Question, Sort, State
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """What one replica needs.
+
+    Attributes:
+        form: All that decides a choice but the selectors.
+        question: What decides which devices are eligible.
+    """
+
+    pool: str
+    requests: tuple[Request, ...]
+    affinity: tuple[Affinity, ...]
+    form: Form
+    question: Question
+
+    @property
+    def signature(self) -> Signature:
+        """The form's signature."""
+        return self.form.signature
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """Where a replica fits best."""
+
+    position: int
+    fit: Fit
+
+
+@dataclass(slots=True, eq=False)
+class Effort:
+    """States seen for one claim. A state of nodes counts once, however many replicas look at it and whether or not the
+    answer was remembered, so that a memo changes no answer.
+    """
+
+    states: int = 0
+    known: set[State] | None = None
+
+    def spend(self, state: State, states: int) -> None:
+        """Counts the states of one search."""
+        if self.known is not None:
+            if state in self.known:
+                return
+            self.known.add(state)
+        self.states += states
+
+
+class Placer:
+    """Looks for places in a ledger with what is remembered of nodes and answers."""
+
+    def __init__(self, nodes: Nodes, fitter: Fitter, ledger: Ledger) -> None:
+        self.nodes = nodes
+        self.fitter = fitter
+        self.ledger = ledger
+
+    def ask(self, pool: Pool, requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> Ask:
+        """Compiles what is asked. It must be valid (`flaw` says None)."""
+        types = {name.name: name.type for name in pool.devices}
+        wanted = signature(requests, [types[request.kind] for request in requests], affinity)
+        return Ask(
+            pool=pool.name,
+            requests=requests,
+            affinity=affinity,
+            form=self.fitter.form(wanted),
+            question=Question(
+                requests=tuple((request.kind, request.selectors) for request in requests),
+                attributes=tuple(line.attribute for line in wanted.attributes),
+            ),
+        )
+
+    def sorts(self, ask: Ask) -> Sequence[Sort]:
+        """The sort of each node of the ask's pool."""
+        return self.nodes.sorts(self.ledger.pools[ask.pool].index, ask.question)
+
+    def best(self, ask: Ask, effort: Effort) -> Spot | Obstacle:
+        """The best place for one replica, or what kept it from every node: the limit if it was reached, Required
+        lines if a node has enough devices, else their number.
+        """
+        ledger = self.ledger.pools[ask.pool]
+        form, fit = ask.form, self.fitter.fit
+        best: tuple[tuple[int, ...], float, int, Fit] | None = None
+        obstacle = Obstacle.COUNT
+        for state, positions in ledger.buckets(self.sorts(ask)).states.items():
+            answer = fit(form, state)
+            effort.spend(state, answer.states)
+            if effort.states > STATE_LIMIT:
+                return Obstacle.LIMIT
+            if isinstance(answer, Fit):
+                if best is None or answer.objective <= best[0]:
+                    shape, _, free = state
+                    found = (answer.objective, 1 - free.bit_count() / shape.size, positions[0], answer)
+                    if best is None or found[:3] < best[:3]:
+                        best = found
+            elif answer.obstacle is Obstacle.LIMIT:
+                return Obstacle.LIMIT
+            elif answer.obstacle is Obstacle.LINES:
+                obstacle = Obstacle.LINES
+        return obstacle if best is None else Spot(best[2], best[3])
+
+
+def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity]) -> str | None:
+    """Why a claim cannot be read against its pool, or None when it can."""
+    known = [name.name for name in pool.devices]
+    if not requests:
+        return "it has no requests"
+    names = [request.name for request in requests]
+    if len(set(names)) < len(names):
+        return "two requests have one name"
+    for request in requests:
+        if request.kind not in known:
+            listed = ", ".join(known) or "none"
+            asked = f"request {request.name} asks for device {request.kind}"
+            return f"{asked}, which pool {pool.name} does not have (it has: {listed})"
+        if not request.all_devices and request.count < 1:
+            return f"request {request.name} asks for {request.count} devices"
+    for line in affinity:
+        strangers = [name for name in line.requests if name not in names]
+        if strangers or not line.requests:
+            return f"affinity names request {', '.join(strangers) or '(none)'}, which is not in the claim"
+        if len(set(line.requests)) < len(line.requests):
+            return "affinity names a request twice in one line"
+        if (line.scope is None) == (not line.attribute):
+            return "affinity has a line that is not either a scope or an attribute"
+    return None

@@ -1,0 +1,195 @@
+"""`plan`: from a snapshot to a plan.
+
+1. Compile what changed since last time (`nodes`), and enter who holds what (`ledger`).
+2. Take the claims that lack replicas, in service order (`order`).
+3. Refuse what cannot be read: no such pool, no such device name, a claim that is on hold.
+4. For each lacking replica, the best place over all nodes (`place`, `fit`); take it. Replicas are independent: those
+   that fit are placed. Counting comes before searching, and one refusal answers for all further replicas.
+5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
+   `nearest`).
+6. Count every pool.
+
+What comes in is never changed, and the same input gives the same plan, with or without a memo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from adjoin_allocator.diagnosis import diagnose
+from adjoin_allocator.explain import nodes_word, reasons
+from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
+from adjoin_allocator.ledger import Ledger
+from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
+from adjoin_allocator.nearest import nearest
+from adjoin_allocator.nodes import Nodes
+from adjoin_allocator.order import service_order
+from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
+from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
+from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.topology import bits
+
+
+class Memo:
+    """What is kept between decisions: compiled nodes and answers of searches. Bounded; it changes speed and nothing
+    else.
+
+    A memo belongs to one caller at a time: two decisions may not use it at once.
+    """
+
+    def __init__(self) -> None:
+        self.nodes = Nodes()
+        self.fitter = Fitter()
+
+
+def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
+    """Decides who gets which devices, at the time `now` (seconds since the epoch).
+
+    The plan has an entry for each claim that gets something, waits for something, or lost a device to an older claim;
+    what already has its devices keeps them and is not repeated. Not fitting is a value (`ClaimPlan.reasons`), never
+    an exception. Costs one look a node, a few steps for each holder, and for each lacking replica a step for each
+    distinct state of nodes; states that `memo` has not seen yet are searched.
+    """
+    memo = memo or Memo()
+    ledger = Ledger(memo.nodes, snapshot, now)
+    run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
+    for claim in service_order([claim for claim in snapshot.claims if run.lacks(claim)], now):
+        run.serve(claim)
+    run.explain()
+    pools = {}
+    for name, pool in ledger.pools.items():
+        pools[name] = PoolPlan(name=name, counts=pool.counts(), mismatches=pool.index.mismatches)
+    shapes = {view.shape for pool in ledger.pools.values() for view in pool.index.views}
+    return Plan(claims=run.answers(), pools=pools, stats=Stats(run.served, run.states, len(shapes)))
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A claim of which replicas have no place."""
+
+    claim: Claim
+    ask: Ask
+    placements: tuple[Placement, ...]
+    missing: int
+    limit: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Run:
+    """One decision under way."""
+
+    snapshot: Snapshot
+    ledger: Ledger
+    placer: Placer
+    served: int = 0
+    states: int = 0
+    _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
+    _waiting: list[_Waiting] = field(default_factory=list)
+
+    def lacks(self, claim: Claim) -> bool:
+        """Whether replicas are wanted that have no devices."""
+        return not claim.deleting and bool(self._missing(claim))
+
+    def _missing(self, claim: Claim) -> list[int]:
+        if not claim.placed:
+            return list(range(claim.replicas))
+        present = self.ledger.present(claim)
+        return [index for index in range(claim.replicas) if index not in present]
+
+    def serve(self, claim: Claim) -> None:
+        """Places what fits of a claim."""
+        self.served += 1
+        refusal = self._refusal(claim)
+        if refusal is not None:
+            self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
+            return
+        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity)
+        missing = self._missing(claim)
+        effort = Effort(known=set() if len(missing) > 1 else None)
+        placements: list[Placement] = []
+        obstacle: Obstacle | None = None
+        for index in missing:
+            spot = self.placer.best(ask, effort)
+            if not isinstance(spot, Spot):
+                obstacle = spot
+                break
+            placements.append(self._place(ask, index, spot))
+        self.states += effort.states
+        if obstacle is None:
+            self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
+        else:
+            limit = obstacle is Obstacle.LIMIT
+            self._waiting.append(_Waiting(claim, ask, tuple(placements), len(missing) - len(placements), limit))
+
+    def _refusal(self, claim: Claim) -> Reason | None:
+        """Why a claim is not even looked at."""
+        if claim.hold is not None:
+            return Reason(Code(claim.hold.code), 0, claim.hold.message)
+        pool = self.snapshot.pools.get(claim.pool)
+        if pool is None:
+            named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
+            return Reason(Code.POOL_NOT_FOUND, 0, named)
+        why = flaw(pool, claim.requests, claim.affinity)
+        if why is not None:
+            return Reason(Code.INVALID_CLAIM, 0, why)
+        if pool.unavailable:
+            nodes = len(self.ledger.pools[claim.pool].index.views)
+            return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
+        return None
+
+    def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
+        view = self.ledger.pools[ask.pool].index.views[spot.position]
+        self.ledger.take(ask.pool, spot.position, spot.fit.taken)
+        names = [request.name for request in ask.requests]
+        devices = []
+        for name, mask in zip(names, spot.fit.masks, strict=True):
+            for bit in bits(mask):
+                device = view.devices[bit]
+                devices.append(PlacedDevice(name, device.id, device.hardware_id))
+        locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
+        return Placement(
+            index=index,
+            node=view.name,
+            devices=tuple(devices),
+            locality={f"{names[one]}-{names[other]}": level for one, other, level in locality},
+        )
+
+    def explain(self) -> None:
+        """Says why claims wait, against what is left when all are served. Equal asks have equal answers."""
+        known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
+        for waiting in self._waiting:
+            if waiting.limit:
+                nodes = len(self.ledger.pools[waiting.ask.pool].index.views)
+                message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
+                answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
+            else:
+                key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity)
+                found = known.get(key)
+                if found is None:
+                    diagnosis = diagnose(self.placer, waiting.ask)
+                    found = known[key] = (reasons(diagnosis), nearest(self.placer, waiting.ask))
+                answer = found
+            self._add(
+                ClaimPlan(
+                    uid=waiting.claim.uid,
+                    placements=waiting.placements,
+                    reasons=answer[0],
+                    nearest=answer[1],
+                )
+            )
+
+    def _add(self, answer: ClaimPlan) -> None:
+        self._plans[answer.uid] = answer
+
+    def answers(self) -> Mapping[ClaimUID, ClaimPlan]:
+        """What is said of each claim, in the order of the input."""
+        answers: dict[ClaimUID, ClaimPlan] = {}
+        for claim in self.snapshot.claims:
+            answer = self._plans.get(claim.uid)
+            lost = self.ledger.conflicts.get(claim.uid, ())
+            if lost:
+                answer = replace(answer or ClaimPlan(uid=claim.uid), conflicts=tuple(sorted(set(lost))))
+            if answer is not None:
+                answers[claim.uid] = answer
+        return answers

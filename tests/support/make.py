@@ -1,0 +1,223 @@
+"""Builders of what the allocator reads, with sound defaults: say only what the test is about.
+
+Everything has a name and a place that follow from each other: device `gpu-3` on `node-a` is of kind `gpu`, of type
+GPU, in pool `training`, published by the GPU driver in a DRA pool named like the node. A claim's UID is made of its
+name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from adjoin_allocator import (
+    Affinity,
+    Claim,
+    ClaimUID,
+    Device,
+    DeviceID,
+    DeviceName,
+    DeviceType,
+    Hold,
+    HoldKind,
+    Node,
+    PlacedDevice,
+    PlacedReplica,
+    Placement,
+    Policy,
+    Pool,
+    ReplicaState,
+    Request,
+    Scope,
+    Snapshot,
+    Standing,
+    natural_key,
+)
+
+POOL = "training"
+NODE = "node-a"
+NOW = 1_000_000.0
+
+ROOT = "resource.kubernetes.io/pcieRoot"
+NUMA = "resource.kubernetes.io/numaNode"
+SWITCH = "adjoin.dev/pcieSwitch"
+
+_TYPES = {"gpu": DeviceType.GPU, "nic": DeviceType.RDMA}
+_DRIVERS = {DeviceType.GPU: "gpu.nvidia.com", DeviceType.RDMA: "dra.net", DeviceType.OTHER: "other.example.com"}
+
+
+def device(
+    name: str = "gpu-0",
+    node: str = NODE,
+    *,
+    root: Any = None,
+    numa: Any = None,
+    switch: Any = None,
+    kind: str = "",
+    role: DeviceType | None = None,
+    pool: str = POOL,
+    attributes: Mapping[str, Any] | None = None,
+    capacity: Mapping[str, Any] | None = None,
+    performance: int = 0,
+    priority: int = 0,
+    standing: Standing = Standing.OFFERED,
+    detail: str = "",
+) -> Device:
+    """A device; `root`, `numa` and `switch` become the attributes that topology is read from."""
+    kind = kind or name.rstrip("0123456789").rstrip("-")
+    role = role or _TYPES.get(kind, DeviceType.OTHER)
+    facts = {key: value for key, value in ((ROOT, root), (NUMA, numa), (SWITCH, switch)) if value is not None}
+    return Device(
+        id=DeviceID(_DRIVERS[role], node, name),
+        node=node,
+        device_pool=pool,
+        kind=kind,
+        type=role,
+        hardware_id=f"{node}/{name}",
+        attributes={**facts, **(attributes or {})},
+        capacity=dict(capacity or {}),
+        performance=performance,
+        priority=priority,
+        standing=standing,
+        standing_detail=detail,
+    )
+
+
+def flat(node: str = NODE, gpus: int = 8, nics: int = 0, **more: Any) -> list[Device]:
+    """Devices of which nothing is known but their node."""
+    return [device(f"gpu-{i}", node, **more) for i in range(gpus)] + [
+        device(f"nic-{i}", node, **more) for i in range(nics)
+    ]
+
+
+def rails(node: str = NODE, gpus: int = 8, nics_each: int = 1, sockets: int = 2, **more: Any) -> list[Device]:
+    """Every GPU on a switch and root complex of its own with its NICs; sockets are NUMA nodes."""
+    devices = []
+    for gpu in range(gpus):
+        place = {"switch": f"switch-{gpu}", "root": f"root-{gpu}", "numa": gpu * sockets // gpus}
+        devices.append(device(f"gpu-{gpu}", node, **place, **more))
+        devices += [device(f"nic-{gpu * nics_each + nic}", node, **place, **more) for nic in range(nics_each)]
+    return devices
+
+
+def shared_roots(node: str = NODE, roots: int = 4, gpus_each: int = 2, nics_each: int = 1, **more: Any) -> list[Device]:
+    """Root complexes with some GPUs and NICs each, half of them per NUMA node, and nothing known of switches."""
+    devices = []
+    for root in range(roots):
+        place = {"root": f"root-{root}", "numa": root * 2 // roots}
+        devices += [device(f"gpu-{root * gpus_each + i}", node, **place, **more) for i in range(gpus_each)]
+        devices += [device(f"nic-{root * nics_each + i}", node, **place, **more) for i in range(nics_each)]
+    return devices
+
+
+def node(name: str = NODE, **more: Any) -> Node:
+    """A Ready node."""
+    return Node(**{"name": name, "labels": {}, **more})
+
+
+def pool(name: str = POOL, kinds: Sequence[str] = ("gpu", "nic"), **more: Any) -> Pool:
+    """A pool that offers devices of these names."""
+    names = tuple(DeviceName(kind, _TYPES.get(kind, DeviceType.OTHER)) for kind in kinds)
+    return Pool(**{"name": name, "devices": names, "aliases": {}, "matrices": {}, **more})
+
+
+def request(name: str = "gpu", count: int = 1, *, kind: str = "", **more: Any) -> Request:
+    """A request for devices of the name's kind."""
+    return Request(name=name, kind=kind or name, count=count, **more)
+
+
+def everything(name: str = "gpu", **more: Any) -> Request:
+    """A request for all matching devices of a node."""
+    return request(name, 0, all_devices=True, **more)
+
+
+def required(scope: Scope | str, *requests: str) -> Affinity:
+    """A Required scope line."""
+    return Affinity(requests=requests, policy=Policy.REQUIRED, scope=Scope(scope))
+
+
+def preferred(scope: Scope | str, *requests: str) -> Affinity:
+    """A Preferred scope line."""
+    return Affinity(requests=requests, policy=Policy.PREFERRED, scope=Scope(scope))
+
+
+def match(attribute: str, *requests: str) -> Affinity:
+    """One value of the attribute for all devices."""
+    return Affinity(requests=requests, policy=Policy.MATCH, attribute=attribute)
+
+
+def distinct(attribute: str, *requests: str) -> Affinity:
+    """No value of the attribute twice."""
+    return Affinity(requests=requests, policy=Policy.DISTINCT, attribute=attribute)
+
+
+def claim(name: str = "claim", *asked: Request | Affinity, **more: Any) -> Claim:
+    """A claim with these requests and lines; one GPU when none is given."""
+    requests = tuple(item for item in asked if isinstance(item, Request)) or (request(),)
+    lines = tuple(item for item in asked if isinstance(item, Affinity))
+    defaults = {"uid": ClaimUID(f"uid-{name}"), "namespace": "team", "created": NOW, "pool": POOL}
+    return Claim(**{**defaults, "name": name, "requests": requests, "affinity": lines, **more})
+
+
+def pairs(name: str = "claim", count: int = 1, *lines: Affinity, **more: Any) -> Claim:
+    """A claim for as many GPUs as NICs."""
+    return claim(name, request("gpu", count), request("nic", count), *lines, **more)
+
+
+def placed(devices: Mapping[str, Sequence[Device]], index: int = 0, **more: Any) -> PlacedReplica:
+    """A replica that holds these devices, by request."""
+    held = [PlacedDevice(name, one.id, one.hardware_id) for name, given in devices.items() for one in given]
+    somewhere = next(one.node for given in devices.values() for one in given)
+    state = more.pop("state", ReplicaState.READY)
+    return PlacedReplica(**{"index": index, "node": somewhere, "state": state, "devices": tuple(held), **more})
+
+
+def holding(name: str, devices: Sequence[Device], **more: Any) -> Claim:
+    """A claim that has exactly these devices, as one replica; its requests are as many of each kind."""
+    by_kind: dict[str, list[Device]] = {}
+    for one in devices:
+        by_kind.setdefault(one.kind, []).append(one)
+    state = more.pop("state", ReplicaState.READY)
+    requests = [request(kind, len(given)) for kind, given in by_kind.items()]
+    return claim(name, *requests, placed=(placed(by_kind, state=state),), **more)
+
+
+def after(before: Claim, placements: Iterable[Placement], state: ReplicaState = ReplicaState.ALLOCATED) -> Claim:
+    """The claim once its placements stand in its status."""
+    new = tuple(PlacedReplica(one.index, one.node, state, one.devices) for one in placements)
+    kept = tuple(old for old in before.placed if old.index not in {one.index for one in new})
+    return replace(before, placed=(*kept, *new))
+
+
+def hold(kind: HoldKind = HoldKind.FOREIGN, holder: str = "ResourceClaim other/theirs") -> Hold:
+    """Somebody else's hand on a device."""
+    return Hold(kind, holder)
+
+
+def snapshot(
+    devices: Iterable[Device] = (),
+    claims: Iterable[Claim] = (),
+    *,
+    pools: Iterable[Pool] | None = None,
+    nodes: Iterable[Node] = (),
+    holds: Mapping[DeviceID, Hold] | None = None,
+) -> Snapshot:
+    """A snapshot of these devices and claims; nodes that are not given are Ready, the pool offers the kinds there
+    are.
+    """
+    by_node: dict[str, list[Device]] = {}
+    for one in devices:
+        by_node.setdefault(one.node, []).append(one)
+    known = {one.name: one for one in nodes}
+    kinds = dict.fromkeys(("gpu", "nic", *(one.kind for given in by_node.values() for one in given)))
+    return Snapshot(
+        pools={one.name: one for one in ((pool(kinds=tuple(kinds)),) if pools is None else pools)},
+        nodes={**{name: node(name) for name in by_node}, **known},
+        inventory={
+            name: tuple(sorted(given, key=lambda one: (natural_key(one.id.pool), natural_key(one.id.device))))
+            for name, given in by_node.items()
+        },
+        claims=tuple(claims),
+        holds=dict(holds or {}),
+    )

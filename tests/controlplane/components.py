@@ -217,6 +217,8 @@ def _controller_manager(layout: Layout, options: Options, port: int) -> Made:
         f"--root-ca-file={layout.pki / 'ca.crt'}",
         "--use-service-account-credentials=true",
         "--leader-elect=false",
+        # It would make the default one, outside of our folder.
+        f"--flex-volume-plugin-dir={layout.home}",
         *_switches("feature-gates", options.feature_gates),
         f"--v={options.verbosity}",
     ]
@@ -256,6 +258,8 @@ def _kwok(layout: Layout, options: Options, port: int) -> Made:
         f"--manage-nodes-with-annotation-selector={'='.join(SIMULATED_NODE)}",
         f"--node-lease-duration-seconds={options.node_lease_seconds}",
         f"--server-address={LOOPBACK}:{port}",
+        # Its INFO is a line for each patch it sends.
+        f"--v={'WARN' if options.verbosity < 2 else 'INFO'}",
     )
     return flags, f"http://{LOOPBACK}:{port}/healthz"
 

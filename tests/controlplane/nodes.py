@@ -19,6 +19,22 @@ from tests.controlplane.components import SIMULATED_NODE
 # More connections make nothing faster: the API server has the same few cores.
 CONNECTIONS = 32
 
+# kube-controller-manager adds the old names to nodes that have only the new ones, a write for each node.
+PLATFORM_LABELS = {
+    "kubernetes.io/os": "linux",
+    "kubernetes.io/arch": "amd64",
+    "beta.kubernetes.io/os": "linux",
+    "beta.kubernetes.io/arch": "amd64",
+}
+DEFAULT_ROOM = {"cpu": "1k", "memory": "1Ti", "pods": "1M"}
+CONDITIONS = (
+    ("Ready", "True", "KubeletReady"),
+    ("MemoryPressure", "False", "KubeletHasSufficientMemory"),
+    ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
+    ("PIDPressure", "False", "KubeletHasSufficientPID"),
+)
+CONDITION_TAINTS = "node.kubernetes.io/"
+
 Manifest = dict[str, Any]
 
 
@@ -39,21 +55,49 @@ def simulated_node(
     allocatable: Mapping[str, str] | None = None,
     taints: Sequence[Mapping[str, str]] = (),
 ) -> Manifest:
-    """A Node that kwok will make Ready and run pods on; without `allocatable` it has room for everything."""
-    key, value = SIMULATED_NODE
-    node: Manifest = {
-        "apiVersion": "v1",
-        "kind": "Node",
+    """A Node that kwok keeps alive and runs pods on; without `allocatable` it has room for everything."""
+    room = dict(allocatable or DEFAULT_ROOM)
+    return simulate(
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": dict(labels or {})},
+            "spec": {"taints": [dict(taint) for taint in taints]},
+            "status": {"capacity": room, "allocatable": room},
+        }
+    )
+
+
+def simulate(node: Manifest) -> Manifest:
+    """The Node as a kubelet would register it, handed to kwok; what the manifest says itself stays as it is.
+
+    It says that it is Ready from the start. kwok makes any node Ready that it looks after, but one by one, with three
+    writes for each; of 1,000 nodes that is a minute on two cores.
+    """
+    meta, status = node["metadata"], node.get("status", {})
+    name, (key, value) = meta["name"], SIMULATED_NODE
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    conditions = [
+        {"type": kind, "status": holds, "reason": reason, "lastHeartbeatTime": now, "lastTransitionTime": now}
+        for kind, holds, reason in CONDITIONS
+    ]
+    room = status.get("allocatable", DEFAULT_ROOM)
+    return {
+        **node,
         "metadata": {
-            "name": name,
-            "annotations": {key: value},
-            "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **(labels or {})},
+            **meta,
+            "annotations": {key: value, **meta.get("annotations", {})},
+            "labels": {"kubernetes.io/hostname": name, **PLATFORM_LABELS, **meta.get("labels", {})},
         },
-        "spec": {"taints": [dict(taint) for taint in taints]},
+        "status": {
+            "phase": "Running",
+            "capacity": room,
+            "allocatable": room,
+            "conditions": conditions,
+            "addresses": [{"type": "Hostname", "address": name}],
+            **status,
+        },
     }
-    if allocatable is not None:
-        node["status"] = {"capacity": dict(allocatable), "allocatable": dict(allocatable)}
-    return node
 
 
 async def create_objects(
@@ -82,13 +126,21 @@ async def create_objects(
 
 
 async def wait_nodes_ready(server: Server, names: Iterable[str], *, seconds: float = 120.0) -> None:
-    """Until these nodes are Ready and the scheduler may use them. TimeoutError names those that are not."""
+    """Until these nodes are Ready and the scheduler may use them. TimeoutError names those that are not.
+
+    Every new node is tainted not-ready. kube-controller-manager would take the taint off a Ready node, but only from
+    some ten nodes a second (its client's limit), so here it is taken off as soon as the node is Ready.
+    """
     waiting = set(names)
     deadline = time.monotonic() + seconds
-    async with client.open_session(server.url, server.ssl_context, connections=1) as session:
+    async with client.open_session(server.url, server.ssl_context, connections=CONNECTIONS) as session:
         while True:
             listed = await _send(session, "GET", "/api/v1/nodes?resourceVersion=0", None)
-            waiting -= {node["metadata"]["name"] for node in listed["items"] if _is_usable(node)}
+            ready = [node for node in listed["items"] if node["metadata"]["name"] in waiting and _is_ready(node)]
+            async with asyncio.TaskGroup() as group:
+                for node in ready:
+                    group.create_task(_untaint(session, node))
+            waiting -= {node["metadata"]["name"] for node in ready}
             if not waiting:
                 return
             if time.monotonic() > deadline:
@@ -97,11 +149,28 @@ async def wait_nodes_ready(server: Server, names: Iterable[str], *, seconds: flo
             await asyncio.sleep(0.2)
 
 
-def _is_usable(node: Manifest) -> bool:
+def _is_ready(node: Manifest) -> bool:
     conditions = node.get("status", {}).get("conditions", [])
-    ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-    taints = node.get("spec", {}).get("taints", [])
-    return ready and not any(taint["key"].startswith("node.kubernetes.io/") for taint in taints)
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+async def _untaint(session: aiohttp.ClientSession, node: Manifest) -> None:
+    path = f"/api/v1/nodes/{node['metadata']['name']}"
+    while True:
+        taints = node.get("spec", {}).get("taints", [])
+        kept = [taint for taint in taints if not taint["key"].startswith(CONDITION_TAINTS)]
+        if kept == taints:
+            return
+        # With the version, so that a taint that somebody adds meanwhile is not lost.
+        version = {"resourceVersion": node["metadata"]["resourceVersion"]}
+        patch = {"metadata": version, "spec": {"taints": kept}}
+        try:
+            await _send(session, "PATCH", path, patch, client.MERGE_PATCH)
+            return
+        except client.ApiFailure as failure:
+            if failure.status != 409:
+                raise
+        node = await _send(session, "GET", path, None)
 
 
 class _Paths:
@@ -129,12 +198,14 @@ class _Paths:
         return {r["kind"]: (r["name"], r["namespaced"]) for r in resources if "/" not in r["name"]}
 
 
-async def _send(session: aiohttp.ClientSession, method: str, path: str, body: Manifest | None) -> Any:
+async def _send(
+    session: aiohttp.ClientSession, method: str, path: str, body: Manifest | None, kind: str = "application/json"
+) -> Any:
     data = None if body is None else json.dumps(body).encode()
-    headers = {} if data is None else {"Content-Type": "application/json"}
+    headers = {} if data is None else {"Content-Type": kind}
     async with session.request(method, path, data=data, headers=headers) as response:
         answer = client.decode(await response.read())
         if response.status >= 400:
-            name = "" if body is None else f" {body['kind']} {body['metadata'].get('name', '')}"
+            name = f" {body['metadata'].get('name', '')}" if method == "POST" and body is not None else ""
             raise client.ApiFailure(f"{method} {path}{name}", response.status, answer)
         return answer

@@ -79,8 +79,10 @@ def recipe(group: Group) -> Recipe:
     if group is Group.CONTROLPLANE:
         version = kubernetes_version()
         major, minor, _ = version.removeprefix("v").split(".", 2)
-        # Without these the binaries call themselves v0.0.0-master, and kubectl and kwok reason from that.
-        stamp = "k8s.io/component-base/version"
+        # Without these the programs call themselves v0.0.0, at /version and as user agents, and clients reason from
+        # that.
+        stamps = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+        facts = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
         return Recipe(
             group=group,
             directory=HERE,
@@ -93,11 +95,7 @@ def recipe(group: Group) -> Recipe:
                     for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
                 ),
             ),
-            link_flags=(
-                f"-X {stamp}.gitVersion={version}",
-                f"-X {stamp}.gitMajor={major}",
-                f"-X {stamp}.gitMinor={minor}",
-            ),
+            link_flags=tuple(f"-X {stamp}.{name}={value}" for stamp in stamps for name, value in facts.items()),
             cold_hint="5 to 8 minutes",
         )
     if group is Group.KWOK:

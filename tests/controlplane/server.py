@@ -285,6 +285,11 @@ class ControlPlane:
         if wait:
             self._wait_healthy(name)
 
+    @property
+    def supervisor_pid(self) -> int:
+        """The process that holds the components, and that ends them when this program ends."""
+        return self._running().supervisor_pid
+
     def pids(self) -> dict[str, int]:
         """The process ids of the running components."""
         return self._running().running()

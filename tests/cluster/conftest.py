@@ -1,0 +1,89 @@
+"""What every test on a real control plane shares: one control plane for the whole run, and a namespace for each test.
+
+Programs that are missing are built before the first test, with progress on the terminal, so that no test's time limit
+has to cover a build. When a test fails that used the control plane, its logs outlive it; the last lines of the run say
+where they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+from collections.abc import Generator, Iterator
+from pathlib import Path
+
+import pytest
+from tests.controlplane import BuildError, ControlPlane, Group, Options, ensure
+from tests.support.waiting import eventually
+
+HERE = Path(__file__).parent
+_numbers = itertools.count(1)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker("cluster")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    here = any(item.path.is_relative_to(HERE) for item in session.items)
+    if not here or session.config.option.collectonly:
+        return
+    # What cannot be built fails the tests that need it, with this very error.
+    with _uncaptured(session.config), contextlib.suppress(BuildError):
+        ensure(Group.CONTROLPLANE, Group.KWOK, Group.HELM)
+
+
+def _uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
+    """What is written within is seen at once, however pytest captures output."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+    uncaptured: contextlib.AbstractContextManager[None] = (
+        capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
+    )
+    return uncaptured
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed and isinstance(item, pytest.Function):
+        for value in item.funcargs.values():
+            if isinstance(value, ControlPlane):
+                value.failed = True
+    return report
+
+
+@pytest.fixture(scope="session")
+def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """The control plane that tests share; started when the first test asks for it.
+
+    With an audit log, everything else as shipped. A test that needs another one, or that stops components, starts its
+    own.
+    """
+
+    def report(line: str) -> None:
+        with _uncaptured(request.config):
+            print(f"\n{line}", file=sys.stderr, flush=True)
+
+    plane = ControlPlane(Options(audit=True), name="shared", report=report)
+    with plane:
+        yield plane
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> Iterator[str]:
+    """A fresh namespace in which pods can be created; deleted afterwards, without waiting for its end."""
+    name = f"test-{next(_numbers)}"
+    control_plane.request(
+        "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    )
+    accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
+    eventually(
+        lambda: [account["metadata"]["name"] for account in control_plane.request("GET", accounts)["items"]],
+        lambda names: "default" in names,
+        what="the namespace's default ServiceAccount",
+    )
+    yield name
+    control_plane.request("DELETE", f"/api/v1/namespaces/{name}")

@@ -15,6 +15,9 @@ from pathlib import Path
 
 import pytest
 from tests.controlplane import BuildError, ControlPlane, Group, Options, ensure
+from tests.support.double_use import Recorder
+from tests.support.installation import Installation, installed
+from tests.support.site import Site
 from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
@@ -87,3 +90,32 @@ def namespace(control_plane: ControlPlane) -> Iterator[str]:
     )
     yield name
     control_plane.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="session")
+def installation(control_plane: ControlPlane) -> Iterator[Installation]:
+    """Adjoin's charts on the shared control plane. A test that needs the operator asks for `adjoin` or `site`."""
+    with installed(control_plane) as made:
+        yield made
+
+
+@pytest.fixture
+def adjoin(installation: Installation) -> Iterator[Installation]:
+    """The installation with an operator that runs and is ready; a watcher looks for double use as long as the test lasts.
+
+    A test may kill operators and start others; the next test finds a running one.
+    """
+    if not any(operator.process.poll() is None for operator in installation.operators):
+        installation.start_operator()
+    with Recorder(installation.plane) as recorder:
+        yield installation
+        recorder.catch_up()
+    assert recorder.violations() == []
+
+
+@pytest.fixture
+def site(adjoin: Installation) -> Iterator[Site]:
+    """A corner of the cluster of the test's own: namespace, machines, pool."""
+    made = Site.open(adjoin.plane, "t")
+    yield made
+    made.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +39,27 @@ PATHS = {
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
 }
 _numbers = itertools.count()
+NVIDIA_AND_RDMA: tuple[Manifest, ...] = (
+    {
+        "name": "gpu",
+        "type": "GPU",
+        "source": {
+            "resourceSlices": {
+                "driver": "gpu.nvidia.com",
+                "selectors": [{"cel": "device.attributes['gpu.nvidia.com'].type == 'gpu'"}],
+            }
+        },
+    },
+    {
+        "name": "nic",
+        "type": "RDMA",
+        "source": {
+            "resourceSlices": {"driver": "dra.net", "selectors": [{"cel": "device.attributes['dra.net'].rdma == true"}]}
+        },
+    },
+)
+NEAR: tuple[Manifest, ...] = ({"requests": ["gpu", "nic"], "scope": "PCIeRoot", "policy": "Required"},)
+"""A GPU and its NIC on one PCIe root, or nothing."""
 
 
 def pod(name: str, claim: str, **metadata: Any) -> Manifest:
@@ -57,13 +78,17 @@ def pod(name: str, claim: str, **metadata: Any) -> Manifest:
     }
 
 
-def simulated(objects: Iterable[Manifest]) -> list[Manifest]:
-    """Objects of a hardware model, made fit for a cluster: kwok keeps the nodes alive, and slices belong to them."""
+def simulated(objects: Iterable[Manifest], labels: Mapping[str, str] | None = None) -> list[Manifest]:
+    """Objects of a hardware model, made fit for a cluster: kwok keeps the nodes alive; nodes carry `labels` too."""
     key, value = SIMULATED_NODE
     made = []
     for obj in objects:
         if obj["kind"] == "Node":
-            meta = {**obj["metadata"], "annotations": {**obj["metadata"].get("annotations", {}), key: value}}
+            meta = {
+                **obj["metadata"],
+                "annotations": {**obj["metadata"].get("annotations", {}), key: value},
+                "labels": {**obj["metadata"].get("labels", {}), **(labels or {})},
+            }
             status = {k: v for k, v in obj.get("status", {}).items() if k in ("allocatable", "capacity")}
             obj = {**obj, "metadata": meta, "status": status}
         made.append(obj)
@@ -149,6 +174,51 @@ class Site:
             if failure.status != 404:
                 raise
 
+    # ---------------------------------------------------------------- machines and claims
+
+    def machines(self, model: Callable[[str], list[Manifest]], count: int = 1) -> list[str]:
+        """Simulated machines of a hardware model, Ready; their names. Only pools made by `pool()` see them."""
+        names = [f"{self.namespace}-n{i}" for i in range(count)]
+        objects = [obj for name in names for obj in model(name)]
+        self.fill(simulated(objects, {"site": self.namespace}))
+        self.nodes_ready(*names)
+        return names
+
+    def pool(self, **spec: Any) -> str:
+        """A pool of the GPUs and RDMA NICs of this site's machines; its name. Waits until it offers them."""
+        name = self.namespace
+        self.create(
+            {
+                "apiVersion": "adjoin.dev/v1alpha1",
+                "kind": "DevicePool",
+                "metadata": {"name": name},
+                "spec": {
+                    "nodeSelector": {"matchLabels": {"site": self.namespace}},
+                    "devices": list(NVIDIA_AND_RDMA),
+                    **spec,
+                },
+            }
+        )
+        eventually(
+            lambda: self.get("DevicePool", name),
+            lambda seen: seen is not None and condition(seen, "Ready").get("status") == "True",
+            what=f"DevicePool {name} Ready",
+        )
+        return name
+
+    def ask(self, name: str, requests: Mapping[str, int] | list[Manifest], **spec: Any) -> Manifest:
+        """A DeviceClaim of this site's pool: `requests` are counts by device name, or the requests themselves."""
+        if isinstance(requests, Mapping):
+            requests = [{"name": device, "count": count} for device, count in requests.items()]
+        return self.create(
+            {
+                "apiVersion": "adjoin.dev/v1alpha1",
+                "kind": "DeviceClaim",
+                "metadata": {"name": name},
+                "spec": {"poolRef": {"name": self.namespace}, "requests": requests, **spec},
+            }
+        )
+
     # ---------------------------------------------------------------- what is seen
 
     def claim(self, name: str) -> Manifest:
@@ -199,6 +269,11 @@ def devices(claim: Manifest) -> list[tuple[str, str, str]]:
     return [
         (device["request"], replica["node"], device["device"]) for replica in replicas for device in replica["devices"]
     ]
+
+
+def reasons(claim: Manifest) -> dict[str, str]:
+    """Messages of what a claim waits for, by code."""
+    return {reason["code"]: reason["message"] for reason in claim.get("status", {}).get("reasons", [])}
 
 
 def condition(obj: Manifest, kind: str) -> Manifest:

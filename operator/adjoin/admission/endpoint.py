@@ -1,0 +1,214 @@
+"""The HTTP side of admission: three paths, and 404 for every other, so that a wrong configuration refuses instead of
+letting pass.
+
+In come AdmissionReviews of admission.k8s.io/v1, out go their answers. A request that is no such review is answered with
+400.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import orjson
+from aiohttp import web
+
+from adjoin.admission.pods import Patch, Refused, mutate_pod
+from adjoin.api import names
+from adjoin.api.validate import validate
+from adjoin.cache import Facts
+from adjoin.delivery import parts
+from adjoin.facts import ClaimFacts, PoolFacts
+from adjoin.intents import Kind
+from adjoin.inventory import asked_pool
+from adjoin.inventory.pools import default_pools
+
+MUTATE_POD, MUTATE_ADJOIN, VALIDATE_ADJOIN = "/mutate-pod", "/mutate-adjoin", "/validate-adjoin"
+ASK_SECONDS = 1.0
+"""How long a claim that memory does not have may take to be asked for; the API server gives us 3 s in all."""
+_LARGEST_REVIEW = 16 * 2**20
+_REMEMBERED = 20_000
+_KINDS = frozenset(names.Kind)
+
+FindClaim = Callable[[str, str], Awaitable[ClaimFacts | None]]
+"""Asks the API server for the DeviceClaim of a namespace and name; None when there is none."""
+
+
+class Memory(Protocol):
+    """What admission reads: the cache."""
+
+    @property
+    def synced(self) -> bool: ...
+    def known(self, kind: Kind, uid: str) -> Facts | None: ...
+    def named(self, kind: Kind, namespace: str, name: str) -> Facts | None: ...
+    def versions(self, kind: Kind) -> Mapping[str, int]: ...
+
+
+class _BadReview(Exception):
+    """The request is no AdmissionReview that belongs here."""
+
+
+def _review(body: bytes) -> Mapping[str, Any]:
+    """The review's request. Raises `_BadReview`."""
+    try:
+        review = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _BadReview(f"not JSON: {error}") from None
+    request = review.get("request") if isinstance(review, dict) else None
+    if not isinstance(request, dict) or review.get("apiVersion") != "admission.k8s.io/v1":
+        raise _BadReview("not an AdmissionReview of admission.k8s.io/v1 with a request")
+    if not isinstance(request.get("uid"), str) or not isinstance(request.get("object"), dict):
+        raise _BadReview("the request has no uid or no object")
+    return request
+
+
+def _answer(
+    request: Mapping[str, Any],
+    *,
+    errors: tuple[str, ...] = (),
+    patch: Patch | None = None,
+    warnings: list[str] | None = None,
+) -> web.Response:
+    response: dict[str, Any] = {"uid": request["uid"], "allowed": not errors}
+    if errors:
+        response["status"] = {"code": 422, "reason": "Invalid", "message": "; ".join(errors)}
+    elif patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(orjson.dumps(patch)).decode()
+    if warnings:
+        response["warnings"] = warnings
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+    return web.Response(body=orjson.dumps(review), content_type="application/json")
+
+
+class Endpoint:
+    """Answers reviews from memory."""
+
+    def __init__(self, memory: Memory, find_claim: FindClaim) -> None:
+        self._memory = memory
+        self._find = find_claim
+        self._uids: dict[tuple[str, str], str] = {}
+
+    async def mutate_pod(self, http: web.Request) -> web.Response:
+        """Gate, token and ResourceClaims for a pod with our label."""
+        request = _review(await http.read())
+        pod = request["object"]
+        label = ((pod.get("metadata") or {}).get("labels") or {}).get(names.LABEL_CLAIM)
+        if (request.get("kind") or {}).get("kind") != "Pod":
+            raise _BadReview("the object is no Pod")
+        if label is None or request.get("operation") != "CREATE":
+            return _answer(request)
+        claim = await self._claim(str(request.get("namespace") or ""), str(label))
+        pool = self._pool(claim) if claim is not None else None
+        layout = parts(claim.claim if claim is not None else None, pool.pool if pool is not None else None)
+        requests = None if claim is None else [each.name for each in claim.claim.spec.requests]
+        try:
+            patch, warnings = mutate_pod(pod, layout, requests)
+        except Refused as refused:
+            return _answer(request, errors=refused.errors)
+        if claim is None:
+            warnings.append(f"there is no DeviceClaim {label} in this namespace yet; the pod waits until there is")
+        return _answer(request, patch=patch, warnings=warnings)
+
+    async def mutate_adjoin(self, http: web.Request) -> web.Response:
+        """The finalizer for a new object of our kinds."""
+        request = _review(await http.read())
+        obj = self._own(request)
+        finalizers = (obj.get("metadata") or {}).get("finalizers") or []
+        if request.get("operation") != "CREATE" or names.FINALIZER in finalizers:
+            return _answer(request)
+        return _answer(
+            request, patch=[{"op": "add", "path": "/metadata/finalizers", "value": [*finalizers, names.FINALIZER]}]
+        )
+
+    async def validate_adjoin(self, http: web.Request) -> web.Response:
+        """Refuses what Adjoin could not act on, with every error at once."""
+        request = _review(await http.read())
+        obj = self._own(request)
+        old = request.get("oldObject") if request.get("operation") == "UPDATE" else None
+        errors = tuple(str(error) for error in validate(obj, old))
+        return _answer(request, errors=errors, warnings=[] if errors else self._warnings(obj))
+
+    async def healthz(self, _: web.Request) -> web.Response:
+        """It answers."""
+        return web.Response(text="ok\n")
+
+    async def readyz(self, _: web.Request) -> web.Response:
+        """It knows the cluster."""
+        return web.Response(text="ok\n") if self._memory.synced else web.Response(status=503, text="not synced yet\n")
+
+    @staticmethod
+    def _own(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        obj: Mapping[str, Any] = request["object"]
+        if obj.get("kind") not in _KINDS:
+            raise _BadReview(f"the object is none of {', '.join(sorted(_KINDS))}")
+        return obj
+
+    async def _claim(self, namespace: str, name: str) -> ClaimFacts | None:
+        key = (namespace, name)
+        found = self._memory.known(Kind.DEVICE_CLAIM, self._uids.get(key, ""))
+        if found is None or (found.meta.namespace, found.meta.name) != key:
+            found = self._memory.named(Kind.DEVICE_CLAIM, namespace, name)
+        if found is None:
+            try:
+                async with asyncio.timeout(ASK_SECONDS):
+                    return await self._find(namespace, name)
+            except TimeoutError:
+                return None
+        while len(self._uids) >= _REMEMBERED:
+            del self._uids[next(iter(self._uids))]
+        self._uids[key] = found.meta.uid
+        return found if isinstance(found, ClaimFacts) else None
+
+    def _pool(self, claim: ClaimFacts) -> PoolFacts | None:
+        known = (self._memory.known(Kind.DEVICE_POOL, uid) for uid in self._memory.versions(Kind.DEVICE_POOL))
+        pools = {each.meta.name: each for each in known if isinstance(each, PoolFacts)}
+        default = next(iter(default_pools(pools.values())), "")
+        return pools.get(asked_pool(claim, default))
+
+    def _warnings(self, obj: Mapping[str, Any]) -> list[str]:
+        """What is accepted but may surprise."""
+        spec = obj.get("spec") or {}
+        if obj.get("kind") == names.Kind.DEVICE_POOL:
+            mode = (spec.get("delivery") or {}).get("mode") or "ResourceClaim"
+            return [
+                f"spec.devices[{place}].source.{source}: no DRA driver hands these devices out, so with delivery.mode "
+                "ResourceClaim pods that get them do not start unless a driver named adjoin.dev runs on their node"
+                for place, device in enumerate(spec.get("devices") or ())
+                for source in ("static", "nodeResource")
+                if mode == "ResourceClaim" and (device.get("source") or {}).get(source) is not None
+            ]
+        pool = (spec.get("poolRef") or {}).get("name")
+        if obj.get("kind") != names.Kind.DEVICE_CLAIM or not pool or not self._memory.synced:
+            return []
+        if self._memory.named(Kind.DEVICE_POOL, "", pool) is not None:
+            return []
+        return [f"spec.poolRef.name: there is no DevicePool {pool} yet; the claim is Pending until there is"]
+
+
+@web.middleware
+async def _bad_reviews(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except _BadReview as error:
+        return web.Response(status=400, text=f"{error}\n")
+
+
+def build_app(memory: Memory, find_claim: FindClaim) -> web.Application:
+    """The application: three paths for reviews, two for probes, 404 elsewhere."""
+    endpoint = Endpoint(memory, find_claim)
+    app = web.Application(middlewares=[_bad_reviews], client_max_size=_LARGEST_REVIEW)
+    app.add_routes(
+        [
+            web.post(MUTATE_POD, endpoint.mutate_pod),
+            web.post(MUTATE_ADJOIN, endpoint.mutate_adjoin),
+            web.post(VALIDATE_ADJOIN, endpoint.validate_adjoin),
+            web.get("/healthz", endpoint.healthz),
+            web.get("/readyz", endpoint.readyz),
+        ]
+    )
+    return app

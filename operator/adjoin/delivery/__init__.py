@@ -1,0 +1,35 @@
+"""From placement to pod: how a replica's devices reach the pod that asked for them, and how other claims are kept off
+them.
+
+In come facts, the replicas of a claim and the devices of the cluster; out go requests for the writer: ResourceClaims
+with their allocation, the pod's gate and affinity, DeviceTaintRules, and Events on pods that have to wait. What is
+already there is not asked for again, so the same call completes a delivery that was cut off anywhere. Nothing here
+chooses devices or takes them away.
+"""
+
+from adjoin.delivery.events import Notice, event_step
+from adjoin.delivery.guard import GuardWork, Published, guard_work, published, release_pool, take_down
+from adjoin.delivery.parts import Layout, Part, parts
+from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch
+from adjoin.delivery.resourceclaims import Cargo, Handover, hand_over
+
+__all__ = [
+    "Assignment",
+    "Cargo",
+    "GuardWork",
+    "Handover",
+    "Layout",
+    "Notice",
+    "Part",
+    "Published",
+    "assign",
+    "event_step",
+    "guard_work",
+    "hand_over",
+    "parse_containers",
+    "parts",
+    "pod_patch",
+    "published",
+    "release_pool",
+    "take_down",
+]

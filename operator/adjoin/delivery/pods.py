@@ -1,0 +1,174 @@
+"""Which pod gets which replica, and how a pod's gate opens.
+
+In come the pods that ask for a claim and its replicas with their users; out go pairs of replica and pod, and notices
+for pods that have to wait for something that the claim's own status does not say. A replica serves one pod at a time;
+the oldest pod goes first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adjoin.api.names import ANNOTATION_CONTAINERS, GATE
+from adjoin.delivery.events import Notice
+from adjoin.facts import ClaimFacts, PodFacts
+from adjoin.intents import Kind, Step, Verb
+from adjoin.lifecycle import Member, Relations, pinned_to, wanted_replicas
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def parse_containers(text: str) -> dict[str, tuple[str, ...]]:
+    """Requests by container, from the annotation that says which container gets which. Empty text says nothing:
+    everybody gets all.
+
+    Raises `ValueError` naming what is wrong with the value.
+    """
+    if not text:
+        return {}
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"is not JSON ({error})") from None
+    if not isinstance(value, dict):
+        raise ValueError('must be an object such as {"trainer": ["gpu", "nic"]}')
+    for container, requests in value.items():
+        if not isinstance(requests, list) or not all(isinstance(each, str) for each in requests):
+            raise ValueError(
+                f'gives container {container} {json.dumps(requests)} instead of a list of requests such as ["gpu"]'
+            )
+    return {container: tuple(dict.fromkeys(requests)) for container, requests in value.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who gets what.
+
+    Attributes:
+        pairs: Replicas and the pods that they serve but do not reach yet, both new pairs and those that a crash cut
+            short.
+        notices: What to tell the owners of pods that have to wait.
+    """
+
+    pairs: tuple[tuple[Member, PodFacts], ...]
+    notices: tuple[tuple[PodFacts, Notice], ...]
+
+
+def _unknown_requests(claim: ClaimFacts, pod: PodFacts) -> Notice | None:
+    known = {request.name for request in claim.claim.spec.requests}
+    try:
+        named = parse_containers(pod.containers)
+    except ValueError as error:
+        return Notice("InvalidContainers", f"annotation {ANNOTATION_CONTAINERS} {error}", warning=True)
+    unknown = sorted({request for requests in named.values() for request in requests} - known)
+    if not unknown:
+        return None
+    return Notice(
+        "UnknownRequest",
+        f"annotation {ANNOTATION_CONTAINERS} names {', '.join(unknown)}, but the requests of DeviceClaim "
+        f"{claim.meta.name} are {', '.join(sorted(known)) or 'none'}; correct the pod template",
+        warning=True,
+        key=claim.meta.uid,
+    )
+
+
+def _unavailable(pod: PodFacts, why: str) -> list[tuple[PodFacts, Notice]]:
+    return [(pod, Notice("ReplicaUnavailable", f"{why}; the pod waits", warning=True, key=why))] if why else []
+
+
+def _occupied(claim: ClaimFacts, pod: PodFacts, placed: Mapping[int, Member], wanted: int) -> Notice | None:
+    """Why the replica that a pod names is not for it now; None where the claim's own status says it."""
+    index, name = pod.replica, claim.meta.name
+    if index is None or index >= wanted:
+        message = f"the pod asks for replica {index}, but DeviceClaim {name} has {wanted}, numbered from 0"
+        return Notice("NoSuchReplica", f"{message}; raise its replicas", warning=True, key=str(wanted))
+    holder = placed.get(index)
+    user = next((use.pod for use in holder.uses if use.live), None) if holder is not None else None
+    if user is None:
+        return None
+    return Notice(
+        "ReplicaInUse", f"replica {index} of DeviceClaim {name} serves pod {user.meta.name}; this pod is next"
+    )
+
+
+def assign(
+    claim: ClaimFacts,
+    members: Sequence[Member],
+    users: Collection[str],
+    blocked: Mapping[int, str],
+    relations: Relations,
+) -> Assignment:
+    """Pairs waiting pods with free replicas. A pod among `users` (by UID) has, or loses, something already.
+
+    `blocked` says for a replica why no pod may start on it now, "" where that is not worth telling. Pods that are bound
+    are looked at too: their ResourceClaims may need to be made whole.
+    """
+    if claim.meta.deleting is not None:
+        return Assignment((), ())
+    pairs: list[tuple[Member, PodFacts]] = []
+    notices: list[tuple[PodFacts, Notice]] = []
+    for member in members:
+        pod = member.serves
+        if pod is None or (pod.gated and pod.meta.deleting is not None):
+            continue
+        if pod.gated and member.index in blocked:
+            notices += _unavailable(pod, blocked[member.index])
+        else:
+            pairs.append((member, pod))
+    wanted = wanted_replicas(claim)
+    placed = {member.index: member for member in members}
+    free = {index: member for index, member in placed.items() if member.sound and not member.uses}
+    unplaced = sum(index not in placed for index in range(wanted))
+    ending = any(not use.live for member in members for use in member.uses)
+    for pod in relations.pods.get((claim.meta.namespace, claim.meta.name), ()):
+        if not pod.gated or pod.finished or pod.meta.deleting is not None or pod.meta.uid in users:
+            continue
+        notice = _unknown_requests(claim, pod)
+        choices = [index for index in sorted(free) if pod.replica in (None, index)]
+        index = next((index for index in choices if index not in blocked), None)
+        if notice is not None:
+            notices.append((pod, notice))
+        elif index is not None:
+            pairs.append((free.pop(index), pod))
+        elif choices:
+            notices += _unavailable(pod, blocked[choices[0]])
+        elif pod.replica is not None:
+            notice = _occupied(claim, pod, placed, wanted)
+            notices += [(pod, notice)] if notice is not None else []
+        elif unplaced > 0:
+            unplaced -= 1  # the claim's own status says what this pod waits for
+        elif not ending:
+            message = f"every replica of DeviceClaim {claim.meta.name} serves another pod ({wanted} in all)"
+            notices.append((pod, Notice("ReplicaInUse", f"{message}; this pod waits until one is free")))
+    return Assignment(tuple(pairs), tuple(notices))
+
+
+def _pinned_terms(terms: Sequence[Mapping[str, Any]], node: str) -> list[dict[str, Any]]:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    if not terms:
+        return [{"matchFields": [field]}]
+    # Terms are alternatives, so each is narrowed. An empty one matches no node, and would match this one if it were
+    # touched.
+    return [
+        {**term, "matchFields": [*(term.get("matchFields") or ()), field]}
+        if term.get("matchExpressions") or term.get("matchFields")
+        else dict(term)
+        for term in terms
+    ]
+
+
+def pod_patch(pod: PodFacts, node: str) -> Step:
+    """Pins the pod to the node and opens our gate, in one request; gates and affinity of others stay as they are."""
+    required = (pod.affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}
+    terms = required.get("nodeSelectorTerms") or ()
+    spec: dict[str, Any] = {"schedulingGates": [{"name": gate} for gate in pod.gates if gate != GATE]}
+    if node not in pinned_to(pod):
+        spec["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": _pinned_terms(terms, node)}}}
+    # Lists are replaced as a whole. Where there is nothing of others in them, nothing can have come since: gates are
+    # only ever taken off a pod, and affinity that was added would have to be kept or the API server refuses.
+    exact = bool(pod.foreign_gates) or bool(terms)
+    version = pod.meta.version if exact else 0
+    return Step(Verb.PATCH, Kind.POD, pod.meta.namespace, pod.meta.name, pod.meta.uid, version, {"spec": spec})

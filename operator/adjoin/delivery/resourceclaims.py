@@ -1,0 +1,219 @@
+"""The ResourceClaims that carry a replica's devices to one pod.
+
+In come the replica's devices, the pod and whatever ResourceClaims of that name exist; out go the requests that are
+still missing: create with owner, labels and finalizer, then allocation, allocationTimestamp and reservation in one
+patch of the status. A ResourceClaim of that name which somebody else made is neither written nor deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID, uuid5
+
+from adjoin.api.names import DEVICE_CLASS, FINALIZER, LABEL_CLAIM, resource_claim_name
+from adjoin.delivery.events import Notice
+from adjoin.delivery.guard import GUARD_TAINT
+from adjoin.delivery.parts import Layout, LayoutError, deal
+from adjoin.facts import ClaimFacts, PodFacts, ResourceClaimFacts
+from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
+from adjoin.lifecycle import (
+    BUILTIN_FINALIZER,
+    LABEL_POD,
+    LABEL_REPLICA,
+    Relations,
+    drop_finalizer,
+    rfc3339,
+    unreserve,
+)
+from adjoin_allocator.model import Device
+
+_SHARE_IDS = UUID("6d1a4b0e-7a52-5d0c-9a39-1f1c0d3d8f5a")
+"""Namespace of share ids: any fixed UUID of our own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cargo:
+    """What one replica hands to a pod.
+
+    Attributes:
+        claim: The DeviceClaim.
+        index: The replica.
+        node: Where its devices are.
+        devices: By request, in the claim's order, as they are called today.
+        pool: Name of the DevicePool whose guard the ResourceClaims tolerate.
+        guarded: Whether the pool's guard keeps others off; without it our own finalizer holds the allocation.
+    """
+
+    claim: ClaimFacts
+    index: int
+    node: str
+    devices: Mapping[str, tuple[Device, ...]]
+    pool: str
+    guarded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What is missing between a replica and its pod.
+
+    Attributes:
+        steps: Requests that bring the ResourceClaims to be, in order.
+        complete: After these steps all of them are allocated and the pod's gate may open.
+        notice: What keeps it from being completed, for the pod's owner.
+    """
+
+    steps: tuple[Step, ...] = ()
+    complete: bool = False
+    notice: Notice | None = None
+
+
+def _toleration(pool: str) -> dict[str, str]:
+    return {"key": GUARD_TAINT, "operator": "Equal", "value": pool, "effect": "NoSchedule"}
+
+
+def _result(cargo: Cargo, request: str, device: Device) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "request": request,
+        "driver": device.id.driver,
+        "pool": device.id.pool,
+        "device": device.id.device,
+        "tolerations": [_toleration(cargo.pool)],
+    }
+    if device.allow_multiple_allocations:
+        # The whole device is ours: kube-scheduler counts what is consumed, so all of it is.
+        name = "/".join((cargo.claim.meta.uid, str(cargo.index), *device.id))
+        result["shareID"] = str(uuid5(_SHARE_IDS, name))
+        if device.capacity:
+            result["consumedCapacity"] = {key: str(amount) for key, amount in sorted(device.capacity.items())}
+    return result
+
+
+_Hands = tuple[tuple[str, tuple[Device, ...]], ...]
+
+
+def _object(cargo: Cargo, pod: PodFacts, name: str, hands: _Hands) -> dict[str, Any]:
+    meta = cargo.claim.meta
+    return {
+        "apiVersion": Kind.RESOURCE_CLAIM.value.api_version,
+        "kind": Kind.RESOURCE_CLAIM.value.kind,
+        "metadata": {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": {LABEL_CLAIM: meta.name, LABEL_REPLICA: str(cargo.index), LABEL_POD: pod.meta.uid},
+            # There before the allocation is: otherwise its end could be missed.
+            "finalizers": [BUILTIN_FINALIZER if cargo.guarded else FINALIZER],
+            "ownerReferences": [
+                {
+                    "apiVersion": Kind.DEVICE_CLAIM.value.api_version,
+                    "kind": Kind.DEVICE_CLAIM.value.kind,
+                    "name": meta.name,
+                    "uid": meta.uid,
+                    "controller": True,
+                    "blockOwnerDeletion": False,
+                }
+            ],
+        },
+        "spec": {
+            "devices": {
+                "requests": [
+                    {
+                        "name": request,
+                        "exactly": {
+                            "deviceClassName": DEVICE_CLASS,
+                            "allocationMode": "ExactCount",
+                            "count": len(devices),
+                            "tolerations": [_toleration(cargo.pool)],
+                        },
+                    }
+                    for request, devices in hands
+                ]
+            }
+        },
+    }
+
+
+def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str, Any]:
+    field = {"key": "metadata.name", "operator": "In", "values": [cargo.node]}
+    return {
+        "status": {
+            "allocation": {
+                "devices": {
+                    "results": [_result(cargo, request, device) for request, devices in hands for device in devices]
+                },
+                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+                # Without it kube-scheduler would add one when it binds, and be refused: the allocation is immutable.
+                "allocationTimestamp": rfc3339(now),
+            },
+            # Spares kube-scheduler a write for every pod.
+            "reservedFor": [{"resource": "pods", "name": pod.meta.name, "uid": pod.meta.uid}],
+        }
+    }
+
+
+def _renew(found: ResourceClaimFacts) -> tuple[Step, ...]:
+    """Lets go of a ResourceClaim that is being deleted while its pod still waits, so that the name is free again."""
+    steps = unreserve(found)
+    if not steps and FINALIZER in found.finalizers:
+        steps = (drop_finalizer(Kind.RESOURCE_CLAIM, found),)
+    return steps
+
+
+def hand_over(cargo: Cargo, pod: PodFacts, layout: Layout, relations: Relations, now: float) -> Handover:
+    """What is still missing so that `pod` has the replica's devices, its gate aside."""
+    claim = cargo.claim.meta
+    names = [resource_claim_name(claim.name, pod.token, part) for part in range(len(layout))]
+    if sorted(names) != sorted(pod.resource_claims):
+        return Handover(
+            notice=Notice(
+                "ResourceClaimCount",
+                f"the pod was admitted with {len(pod.resource_claims)} ResourceClaims, DeviceClaim {claim.name} needs "
+                f"{len(names)}; delete the pod so that it is made again",
+                warning=True,
+            )
+        )
+    try:
+        dealt = deal(layout, cargo.devices)
+    except LayoutError as error:
+        return Handover(notice=Notice("ResourceClaimCount", f"DeviceClaim {claim.name}: {error}", warning=True))
+    steps: list[Step] = []
+    complete = True
+    for name, hands in zip(names, dealt, strict=True):
+        found = relations.resource_claims.get((claim.namespace, name))
+        if found is None:
+            steps.append(
+                Step(Verb.CREATE, Kind.RESOURCE_CLAIM, claim.namespace, name, body=_object(cargo, pod, name, hands))
+            )
+            allocation = Step(Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM, claim.namespace, name, version=FROM_PREVIOUS)
+        elif found.owner != claim.uid or found.labels.get(LABEL_POD) != pod.meta.uid:
+            return Handover(
+                notice=Notice(
+                    "NameTaken",
+                    f"ResourceClaim {name} exists already and is not the one that Adjoin made for this pod; delete it",
+                    warning=True,
+                    key=found.meta.uid,
+                )
+            )
+        elif found.meta.deleting is not None:
+            complete = False
+            if not pod.node:
+                steps += _renew(found)
+            continue
+        elif found.allocated:
+            continue
+        else:
+            meta = found.meta
+            allocation = Step(Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM, meta.namespace, name, meta.uid, meta.version)
+        steps.append(
+            Step(
+                allocation.verb,
+                allocation.kind,
+                allocation.namespace,
+                allocation.name,
+                allocation.uid,
+                allocation.version,
+                _status(cargo, pod, hands, now),
+            )
+        )
+    return Handover(tuple(steps), complete)

@@ -1,0 +1,21 @@
+"""What users see: the status of claims and pools as facts and decisions make it, and the Events that go with a change
+of it.
+
+In come facts, reviewed replicas and the plan; out go whole statuses and the patches that bring the stored ones there.
+Where nothing differs there is no patch. Nothing here decides anything.
+"""
+
+from adjoin.status.claims import Ailing, claim_notice, claim_phase, claim_status, gist
+from adjoin.status.conditions import merge_patch
+from adjoin.status.pools import pool_gist, pool_status
+
+__all__ = [
+    "Ailing",
+    "claim_notice",
+    "claim_phase",
+    "claim_status",
+    "gist",
+    "merge_patch",
+    "pool_gist",
+    "pool_status",
+]

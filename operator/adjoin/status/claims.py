@@ -1,0 +1,221 @@
+"""Status of a DeviceClaim: facts and what was decided in, the status as it should stand out.
+
+The phase follows from the replicas (semantics §3.4) and never runs ahead of them. Nothing here decides what a claim
+gets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adjoin.api.claim_status import ClaimCondition, Phase
+from adjoin.api.names import LABEL_CLAIM
+from adjoin.delivery.events import Notice
+from adjoin.facts import ClaimFacts, Raw
+from adjoin.lifecycle import Member, rfc3339, wanted_replicas
+from adjoin.status.conditions import Condition, compact, conditions
+from adjoin_allocator.model import ReplicaState
+from adjoin_allocator.results import ClaimPlan, Code
+
+STALLED: frozenset[str] = frozenset({Code.INVALID_CLAIM, Code.POOL_NOT_FOUND, Code.NOT_ALLOWED})
+"""Reasons that only somebody's hand can end; all others may pass by themselves."""
+
+_RISING = (ReplicaState.ALLOCATED, ReplicaState.INITIALIZING, ReplicaState.READY, ReplicaState.IN_USE)
+_PHASES = {
+    ReplicaState.ALLOCATED: Phase.ALLOCATED,
+    ReplicaState.INITIALIZING: Phase.INITIALIZING,
+    ReplicaState.READY: Phase.READY,
+    ReplicaState.IN_USE: Phase.IN_USE,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ailing:
+    """Devices of a claim that are not well, in words, by device."""
+
+    missing: tuple[str, ...] = ()
+    unhealthy: tuple[str, ...] = ()
+
+
+WELL = Ailing()
+
+
+def claim_phase(claim: ClaimFacts, members: Sequence[Member]) -> Phase:
+    """The phase, from the replicas that the claim will have."""
+    if claim.meta.deleting is not None:
+        return Phase.RELEASING
+    wanted = wanted_replicas(claim)
+    states = {member.index: member.state for member in members if member.index < wanted}
+    if ReplicaState.FAILED in states.values():
+        return Phase.FAILED
+    if len(states) < wanted:
+        return Phase.PENDING
+    rising = [state for state in states.values() if state in _RISING]
+    # Of no replicas at all there is nothing to wait for.
+    return _PHASES[min(rising, key=_RISING.index)] if rising else Phase.READY
+
+
+def _entry(member: Member, boot_id: str, now: float) -> dict[str, Any]:
+    """The replica's entry in its present state."""
+    entry = dict(member.entry)
+    before = entry.get("state")
+    entry["state"] = member.state.value
+    if member.state is ReplicaState.READY:
+        entry.setdefault("readyAt", rfc3339(now))
+        if before != ReplicaState.READY or "idleSince" not in entry:
+            entry["idleSince"] = rfc3339(now)
+    elif member.state is ReplicaState.IN_USE:
+        entry.setdefault("readyAt", rfc3339(now))
+        entry.pop("idleSince", None)
+    if boot_id and member.sound:
+        entry["bootID"] = boot_id
+    return entry
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _conditions(
+    claim: ClaimFacts, phase: Phase, members: Sequence[Member], reasons: Sequence[Raw], ailing: Ailing
+) -> list[Condition]:
+    wanted = wanted_replicas(claim)
+    placed = sum(member.index < wanted for member in members)
+    lost = [member for member in members if member.lost]
+    first = reasons[0] if reasons else {}
+    why = str(first.get("code") or phase.value)
+    text = str(first.get("message") or "")
+    if phase is Phase.PENDING and not reasons:
+        why, text = "Planning", f"{placed} of {_count(wanted, 'replica')} placed"
+    elif phase is Phase.FAILED:
+        why = "Conflict"
+        text = "; ".join(f"replica {member.index}: {member.lost}" for member in lost) or "a replica lost a device"
+    elif phase is Phase.RELEASING:
+        users = sum(use.live for member in members for use in member.uses)
+        text = f"waits for {_count(users, 'pod')} to end" if users else "waits for its ResourceClaims to go"
+    found: list[Condition] = []
+    if phase in (Phase.PENDING, Phase.FAILED, Phase.RELEASING):
+        found += [
+            Condition(ClaimCondition.ALLOCATED, False, why, text),
+            Condition(ClaimCondition.INITIALIZED, False, why, text),
+            Condition(ClaimCondition.READY, False, why, text),
+        ]
+        stalled = phase is Phase.PENDING and why in STALLED
+        kind = ClaimCondition.STALLED if stalled else ClaimCondition.RECONCILING
+        found.append(Condition(kind, True, why, text))
+    else:
+        text = f"{_count(placed, 'replica')} placed"
+        found += [
+            Condition(ClaimCondition.ALLOCATED, True, "Placed", text),
+            Condition(ClaimCondition.INITIALIZED, True, "NoHooks", "the pool has no hooks"),
+            Condition(ClaimCondition.READY, True, phase.value, text),
+        ]
+    if ailing.missing:
+        found.append(Condition(ClaimCondition.DEVICE_MISSING, True, "NotPublished", "; ".join(ailing.missing)))
+    if ailing.unhealthy:
+        found.append(Condition(ClaimCondition.DEVICE_UNHEALTHY, True, "Tainted", "; ".join(ailing.unhealthy)))
+    if lost:
+        text = "; ".join(f"replica {member.index}: {member.lost}" for member in lost)
+        found.append(Condition(ClaimCondition.CONFLICT, True, "HeldTwice", text))
+    return found
+
+
+def claim_status(
+    claim: ClaimFacts,
+    members: Sequence[Member],
+    plan: ClaimPlan | None,
+    boot_ids: Mapping[str, str],
+    ailing: Ailing,
+    now: float,
+) -> dict[str, Any]:
+    """The whole status as it should stand, given the replicas that the claim will have.
+
+    Args:
+        claim: The claim, with its status as stored.
+        members: Its replicas, placed and newly placed, by index.
+        plan: What the decision says about it, None when that is nothing.
+        boot_ids: Boot id by node.
+        ailing: Which of its devices are not well.
+        now: For times of what changes.
+    """
+    stored = claim.status
+    wanted = wanted_replicas(claim)
+    phase = claim_phase(claim, members)
+    missing = phase is Phase.PENDING
+    reasons: list[dict[str, Any]] = []
+    if missing:
+        reasons = [
+            {"code": reason.code.value, "nodes": reason.nodes, "message": reason.message}
+            for reason in (plan.reasons if plan is not None else ())
+        ]
+    gap = plan.gap if plan is not None and plan.gap is not None else (stored.get("allocation") or {}).get("gap")
+    replicas = [_entry(member, boot_ids.get(member.node, ""), now) for member in members]
+    allocation = compact({"gap": None if missing else gap, "replicas": replicas}) if replicas else {}
+    ready = sum(member.sound and member.index < wanted for member in members)
+    return compact(
+        {
+            "observedGeneration": claim.meta.generation,
+            "phase": phase.value,
+            "conditions": conditions(
+                _conditions(claim, phase, members, reasons, ailing), stored, claim.meta.generation, now
+            ),
+            "replicas": len(members),
+            "readyReplicas": ready,
+            "selector": f"{LABEL_CLAIM}={claim.meta.name}",
+            "reasons": reasons,
+            "nearest": plan.nearest if missing and plan is not None else None,
+            "evictions": stored.get("evictions"),
+            "allocation": allocation,
+        }
+    )
+
+
+_WORDS = ("message", "nodes", "nearest")
+
+
+def gist(status: Raw) -> dict[str, Any]:
+    """A claim's status without the words and numbers that describe what it waits for: those change with every
+    neighbour."""
+    return {
+        **{key: value for key, value in status.items() if key not in ("nearest", "reasons", "conditions")},
+        "reasons": [reason.get("code") for reason in status.get("reasons") or ()],
+        "conditions": [
+            {key: value for key, value in condition.items() if key != "message"}
+            for condition in status.get("conditions") or ()
+        ],
+    }
+
+
+def claim_notice(claim: ClaimFacts, status: Raw, fresh: Sequence[Member]) -> Notice | None:
+    """What to say about the change from the stored status to `status`, or None when its owner need not hear of it.
+
+    The version that the change is based on makes every change its own Event, and every repetition of it the same one.
+    """
+    stored = claim.status
+    key = str(claim.meta.version)
+    before = {each.get("type") for each in stored.get("conditions") or ()}
+    alarms = (ClaimCondition.CONFLICT, ClaimCondition.DEVICE_MISSING, ClaimCondition.DEVICE_UNHEALTHY)
+    for condition in status.get("conditions") or ():
+        if condition["type"] in alarms and condition["type"] not in before:
+            return Notice(condition["type"], condition["message"], warning=True, key=key)
+    if fresh:
+        places = "; ".join(_place(member) for member in fresh[:4])
+        more = f" and {len(fresh) - 4} more" if len(fresh) > 4 else ""
+        return Notice("Placed", f"{places}{more}", key=key)
+    phase = status.get("phase")
+    if phase == Phase.PENDING:
+        codes = [reason["code"] for reason in status.get("reasons") or ()]
+        if codes and codes != [reason.get("code") for reason in stored.get("reasons") or ()]:
+            text = "; ".join(reason["message"] for reason in status["reasons"])
+            return Notice(codes[0], text, warning=codes[0] in STALLED, key=key)
+    elif phase == Phase.RELEASING and stored.get("phase") != phase:
+        return Notice("Releasing", "its users are being removed", key=key)
+    return None
+
+
+def _place(member: Member) -> str:
+    devices = ", ".join(str(device["device"]) for device in member.entry["devices"])
+    near = ", ".join(f"{pair} {level}" for pair, level in (member.entry.get("locality") or {}).items())
+    return f"replica {member.index} on {member.node}: {devices}" + (f" ({near})" if near else "")

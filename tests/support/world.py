@@ -1,0 +1,426 @@
+"""A small cluster in memory: raw objects, the API server's rules that matter to delivery, and what Kubernetes' own
+components do.
+
+In come intents and what users do (create, delete, finish a pod); out go views, and a history of every committed change.
+Writes meet the same refusals that a real API server has measured to give: preconditions, immutable allocations, gates
+that can only be taken off, affinity that can only be narrowed. `settle` runs operator and components until nothing
+changes; `crash_after` ends the operator between any two requests.
+
+It knows nothing of how a decision is made.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from tests.support.double_use import Change, violations
+
+from adjoin import facts
+from adjoin.cache import LINGER_SECONDS, View
+from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
+
+Obj = dict[str, Any]
+Key = tuple[Kind, str, str]
+
+START = 1_796_025_600.0
+"""2026-11-30T08:00:00Z."""
+BUILTIN = "resource.kubernetes.io/delete-protection"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_KINDS = {kind.value.kind: kind for kind in Kind}
+
+
+class Refusal(Exception):
+    """The API server says no; `reason` is its word for it."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(f"{reason}: {message}")
+        self.reason = reason
+
+
+class Crash(Exception):
+    """The operator dies here."""
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, Mapping):
+        return copy.deepcopy(patch)
+    result = dict(target) if isinstance(target, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+@dataclass
+class World:
+    """The cluster. `guard_served` and `namespace` are as in a View."""
+
+    guard_served: bool = True
+    namespace: str = "adjoin-system"
+    now: float = START
+    objects: dict[Key, Obj] = field(default_factory=dict)
+    history: list[Change] = field(default_factory=list)
+    writes: list[Step] = field(default_factory=list)
+    lingering: dict[str, float] = field(default_factory=dict)
+    refuse: Callable[[Step], str | None] = lambda step: None
+    """Says for a request of the operator with which reason it is refused, if it is."""
+    _revision: int = 1
+    _uids: int = 0
+    _left: int | None = None
+    _refused: bool = False
+
+    # Users and set-up
+
+    def add(self, *objects: Obj) -> None:
+        """Puts objects there as they are."""
+        for obj in objects:
+            self._commit(copy.deepcopy(obj))
+
+    def get(self, kind: Kind, name: str, namespace: str = "team") -> Obj | None:
+        """The object as it stands, or None."""
+        return self.objects.get((kind, namespace if kind.value.namespaced else "", name))
+
+    def all(self, kind: Kind) -> list[Obj]:
+        """Objects of a kind, by name."""
+        return [obj for (each, _, _), obj in sorted(self.objects.items(), key=lambda item: item[0][1:]) if each is kind]
+
+    def change(self, kind: Kind, name: str, patch: Mapping[str, Any], namespace: str = "team") -> None:
+        """A merge patch by a user; a change of spec raises the generation."""
+        obj = self.get(kind, name, namespace)
+        assert obj is not None, f"no {kind.value.kind} {name}"
+        changed = merge(obj, patch)
+        if changed.get("spec") != obj.get("spec"):
+            changed["metadata"]["generation"] = obj["metadata"].get("generation", 1) + 1
+        self._commit(changed)
+
+    def delete(self, kind: Kind, name: str, namespace: str = "team", *, force: bool = False) -> None:
+        """A user deletes; `force` takes a running pod away at once."""
+        obj = self.get(kind, name, namespace)
+        assert obj is not None, f"no {kind.value.kind} {name}"
+        self._delete(kind, obj, force=force)
+
+    def finish(self, name: str, namespace: str = "team", phase: str = "Succeeded") -> None:
+        """A pod ends by itself."""
+        patch = {"status": {"phase": phase, "containerStatuses": [{"name": "main", "state": {"terminated": {}}}]}}
+        self.change(Kind.POD, name, patch, namespace)
+
+    # What the operator sees and does
+
+    def view(self, busy: Iterable[str] = ()) -> View:
+        """Everything there is, as facts."""
+
+        def read(kind: Kind, reader: Callable[[Obj], Any], by: str = "uid") -> Mapping[str, Any]:
+            read = [reader(copy.deepcopy(obj)) for obj in self.all(kind)]
+            return MappingProxyType({getattr(each.meta, by): each for each in read if each is not None})
+
+        return View(
+            claims=read(Kind.DEVICE_CLAIM, facts.read_claim),
+            pools=read(Kind.DEVICE_POOL, facts.read_pool),
+            pods=read(Kind.POD, facts.read_pod),
+            resource_claims=read(Kind.RESOURCE_CLAIM, facts.read_resource_claim),
+            slices=read(Kind.RESOURCE_SLICE, facts.read_slice),
+            nodes=read(Kind.NODE, facts.read_node, "name"),
+            taint_rules=read(Kind.TAINT_RULE, facts.read_taint_rule),
+            config_maps=read(Kind.CONFIG_MAP, facts.read_config_map),
+            guard_served=self.guard_served,
+            busy=frozenset(busy),
+            lingering={uid: until for uid, until in self.lingering.items() if until > self.now},
+            namespace=self.namespace,
+        )
+
+    def carry_out(self, intents: Iterable[Intent]) -> int:
+        """Performs intents as the writer does: steps in order, each intent until its first refusal. Returns how many
+        requests succeeded."""
+        done = 0
+        for intent in sorted(intents, key=lambda intent: intent.order):
+            previous: Obj | None = None
+            for step in intent.steps:
+                if self._left is not None:
+                    if self._left == 0:
+                        raise Crash
+                    self._left -= 1
+                try:
+                    previous = self.perform(step, previous)
+                    done += 1
+                except Refusal as refusal:
+                    if step.kind is Kind.EVENT:
+                        continue
+                    self._refused = True
+                    if refusal.reason == "NotFound" and step.verb in (Verb.DELETE, Verb.EVICT):
+                        continue
+                    if refusal.reason == "Invalid":
+                        raise AssertionError(f"{intent.why}: {step} is invalid: {refusal}") from refusal
+                    break
+        return done
+
+    def perform(self, step: Step, previous: Obj | None = None) -> Obj:
+        """One request of the operator."""
+        reason = self.refuse(step)
+        if reason:
+            raise Refusal(reason, "injected")
+        uid, version = step.uid, step.version
+        if version == FROM_PREVIOUS:
+            assert previous is not None, "FROM_PREVIOUS without a step before"
+            uid = uid or previous["metadata"]["uid"]
+            version = int(previous["metadata"]["resourceVersion"])
+        key = (step.kind, step.namespace, step.name)
+        found = self.objects.get(key)
+        if step.verb is Verb.CREATE:
+            assert step.body is not None
+            if found is not None:
+                raise Refusal("AlreadyExists", step.name)
+            obj = copy.deepcopy(dict(step.body))
+            obj.pop("status", None)
+            self._uids += 1
+            obj["metadata"] |= {"uid": f"made-{self._uids}", "generation": 1, "creationTimestamp": self._time()}
+            self.writes.append(step)
+            return self._commit(obj)
+        if found is None:
+            raise Refusal("NotFound", step.name)
+        meta = found["metadata"]
+        if (uid and meta["uid"] != uid) or (version and int(meta["resourceVersion"]) != version):
+            raise Refusal("Conflict", step.name)
+        self.writes.append(step)
+        if step.verb in (Verb.DELETE, Verb.EVICT):
+            return self._delete(step.kind, found)
+        assert step.body is not None
+        if step.verb is Verb.PATCH_STATUS:
+            assert set(step.body) == {"status"}, step.body
+            changed = merge(found, step.body)
+        else:
+            changed = merge({key: value for key, value in found.items() if key != "status"}, step.body)
+            if "status" in found:
+                changed["status"] = copy.deepcopy(found["status"])
+        self._admit(step.kind, found, changed)
+        return self._commit(changed)
+
+    # The API server
+
+    def _time(self) -> str:
+        from adjoin.lifecycle import rfc3339
+
+        return rfc3339(self.now)
+
+    def _commit(self, obj: Obj) -> Obj:
+        kind = _KINDS[obj["kind"]]
+        meta = obj["metadata"]
+        key = (kind, meta.get("namespace", "") if kind.value.namespaced else "", meta["name"])
+        before = self.objects.get(key)
+        if before is not None and before == obj:
+            return copy.deepcopy(before)
+        self._revision += 1
+        meta["resourceVersion"] = str(self._revision)
+        gone = bool(meta.get("deletionTimestamp")) and not meta.get("finalizers") and not self._graceful(kind, obj)
+        if gone:
+            self.objects.pop(key, None)
+        else:
+            self.objects[key] = obj
+        if kind in (Kind.DEVICE_CLAIM, Kind.RESOURCE_CLAIM):
+            self.history.append(Change(self._revision, obj["kind"], gone, copy.deepcopy(obj)))
+        return copy.deepcopy(obj)
+
+    @staticmethod
+    def _graceful(kind: Kind, obj: Obj) -> bool:
+        bound = bool((obj.get("spec") or {}).get("nodeName"))
+        ended = (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+        return kind is Kind.POD and bound and not ended
+
+    def _delete(self, kind: Kind, obj: Obj, *, force: bool = False) -> Obj:
+        changed = copy.deepcopy(obj)
+        meta = changed["metadata"]
+        meta.setdefault("deletionTimestamp", self._time())
+        if force:
+            state = (changed.get("status") or {}).get("phase")
+            if self._graceful(kind, changed) and state == "Running":
+                self.lingering[meta["uid"]] = self.now + LINGER_SECONDS
+            changed["status"] = {"phase": "Failed"}
+            self.objects.pop((kind, meta.get("namespace", ""), meta["name"]), None)
+            self._revision += 1
+            return changed
+        return self._commit(changed)
+
+    def _admit(self, kind: Kind, old: Obj, new: Obj) -> None:
+        if kind is Kind.RESOURCE_CLAIM:
+            before, after = old.get("status") or {}, new.get("status") or {}
+            if before.get("allocation") and after.get("allocation") and before["allocation"] != after["allocation"]:
+                raise Refusal("Invalid", "status.allocation: field is immutable")
+            if after.get("reservedFor") and not after.get("allocation"):
+                raise Refusal("Invalid", "status.reservedFor: only while allocated")
+            added = [each for each in after.get("reservedFor") or () if each not in (before.get("reservedFor") or ())]
+            if added and old["metadata"].get("deletionTimestamp"):
+                raise Refusal("Invalid", "status.reservedFor: no new entries while being deleted")
+            known = {request["name"] for request in new["spec"]["devices"]["requests"]}
+            results = ((after.get("allocation") or {}).get("devices") or {}).get("results") or ()
+            if len(results) > 32 or any(result["request"] not in known for result in results):
+                raise Refusal("Invalid", "status.allocation.devices.results")
+            if after.get("allocation") and not after["allocation"].get("allocationTimestamp"):
+                raise Refusal("Invalid", "without allocationTimestamp no pod would ever bind")
+        if kind is Kind.POD:
+            gates = [gate["name"] for gate in old["spec"].get("schedulingGates") or ()]
+            left = [gate["name"] for gate in new["spec"].get("schedulingGates") or ()]
+            if not set(left) <= set(gates):
+                raise Refusal("Invalid", "spec.schedulingGates: only deletion is allowed")
+            if not gates and new["spec"] != old["spec"]:
+                raise Refusal("Invalid", "spec: immutable once the pod has no gates")
+            if not _narrower(_terms(old), _terms(new)):
+                raise Refusal("Invalid", "spec.affinity: only additions are allowed")
+        added_finalizers = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
+        if new["metadata"].get("deletionTimestamp") and added_finalizers:
+            raise Refusal("Invalid", "metadata.finalizers: no new finalizers while being deleted")
+
+    # Kubernetes' own components
+
+    def kubernetes(self) -> None:
+        """One round of garbage collector, kube-controller-manager, kube-scheduler and kubelet."""
+        self._collect()
+        self._release_resource_claims()
+        self._schedule()
+        self._run()
+
+    def _collect(self) -> None:
+        living = {obj["metadata"]["uid"] for obj in self.objects.values()}
+        for (kind, _, _), obj in list(self.objects.items()):
+            owners = obj["metadata"].get("ownerReferences") or ()
+            if owners and not any(owner["uid"] in living for owner in owners):
+                self._delete(kind, obj)
+
+    def _release_resource_claims(self) -> None:
+        pods = {obj["metadata"]["uid"]: obj for obj in self.all(Kind.POD)}
+        for obj in self.all(Kind.RESOURCE_CLAIM):
+            changed = copy.deepcopy(obj)
+            meta, status = changed["metadata"], changed.get("status") or {}
+            reserved = status.get("reservedFor") or []
+            kept = [
+                each
+                for each in reserved
+                if each["uid"] in pods and pods[each["uid"]]["status"].get("phase") not in ("Succeeded", "Failed")
+            ]
+            builtin = BUILTIN in (meta.get("finalizers") or ())
+            if kept != reserved:
+                status["reservedFor"] = kept
+                if not kept and builtin:
+                    status.pop("allocation", None)
+            if not kept:
+                status.pop("reservedFor", None)
+            if builtin and not kept and meta.get("deletionTimestamp"):
+                status.pop("allocation", None)
+                meta["finalizers"] = [each for each in meta["finalizers"] if each != BUILTIN]
+            self._commit(changed)
+
+    def _schedule(self) -> None:
+        for obj in self.all(Kind.POD):
+            spec, meta = obj["spec"], obj["metadata"]
+            if spec.get("schedulingGates") or spec.get("nodeName") or meta.get("deletionTimestamp"):
+                continue
+            claims = [
+                self.get(Kind.RESOURCE_CLAIM, entry["resourceClaimName"], meta["namespace"])
+                for entry in spec.get("resourceClaims") or ()
+            ]
+            if any(claim is None or claim["metadata"].get("deletionTimestamp") for claim in claims):
+                continue
+            if any(not (claim or {}).get("status", {}).get("allocation") for claim in claims):
+                continue
+            nodes = {
+                node
+                for term in _terms(obj)
+                for requirement in term.get("matchFields") or ()
+                for node in requirement["values"]
+            }
+            assert len(nodes) == 1, f"pod {meta['name']} is not pinned to one node: {nodes}"
+            self.change(Kind.POD, meta["name"], {"spec": {"nodeName": nodes.pop()}}, meta["namespace"])
+
+    def _run(self) -> None:
+        for obj in self.all(Kind.POD):
+            meta = obj["metadata"]
+            if not self._graceful(Kind.POD, obj):
+                continue
+            if meta.get("deletionTimestamp"):
+                self.objects.pop((Kind.POD, meta["namespace"], meta["name"]))
+                self._revision += 1
+            elif obj["status"].get("phase") == "Pending":
+                running = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+                self.change(Kind.POD, meta["name"], {"status": running}, meta["namespace"])
+
+    # Time
+
+    def crash_after(self, requests: int | None) -> None:
+        """The operator dies before its next request after so many; None: it lives."""
+        self._left = requests
+
+    def settle(self, make: Callable[[], Any], *, rounds: int = 60, check: Callable[[World], None] | None = None) -> int:
+        """Runs operator and components until nothing changes any more; after a crash with a fresh operator. Returns the
+        rounds it took."""
+        decider = make()
+        for number in range(rounds):
+            before, crashed, self._refused = self._revision, False, False
+            decision = decider.decide(self.view(), self.now)
+            try:
+                self.carry_out(decision.intents)
+            except Crash:
+                crashed = True
+                self.crash_after(None)
+                decider = make()
+            self.verify()
+            if check is not None:
+                check(self)
+            self.kubernetes()
+            self.verify()
+            if self._revision == before and not crashed and not self._refused:
+                if decision.wake_at is None or decision.wake_at <= self.now:
+                    return number
+                self.now = decision.wake_at
+            else:
+                self.now += 1.0
+        raise AssertionError(f"still changing after {rounds} rounds")
+
+    def verify(self) -> None:
+        """What must hold at every instant."""
+        assert not violations(self.history), violations(self.history)
+        holders = {
+            device["device"] + "/" + device["pool"]: claim["metadata"]["uid"]
+            for claim in self.all(Kind.DEVICE_CLAIM)
+            for replica in ((claim.get("status") or {}).get("allocation") or {}).get("replicas") or ()
+            for device in replica["devices"]
+        }
+        users: dict[str, str] = {}
+        for obj in self.all(Kind.POD):
+            meta, spec = obj["metadata"], obj["spec"]
+            if spec.get("schedulingGates") or obj["status"].get("phase") in ("Succeeded", "Failed"):
+                continue
+            for entry in spec.get("resourceClaims") or ():
+                claim = self.get(Kind.RESOURCE_CLAIM, entry["resourceClaimName"], meta["namespace"])
+                allocation = ((claim or {}).get("status") or {}).get("allocation") or {}
+                for result in (allocation.get("devices") or {}).get("results") or ():
+                    device = f"{result['device']}/{result['pool']}"
+                    assert device not in users, f"{device} serves pods {users[device]} and {meta['name']}"
+                    assert device in holders, f"{device} serves pod {meta['name']} but no DeviceClaim holds it"
+                    users[device] = meta["name"]
+
+
+def _terms(pod: Mapping[str, Any]) -> list[Obj]:
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    return list((affinity.get(REQUIRED) or {}).get("nodeSelectorTerms") or ())
+
+
+def _narrower(old: list[Obj], new: list[Obj]) -> bool:
+    """Kubernetes' rule for gated pods: terms can be added where there were none, and requirements to each term that has
+    one."""
+    if not old:
+        return True
+    if len(old) != len(new):
+        return False
+    for before, after in zip(old, new, strict=True):
+        empty = not before.get("matchExpressions") and not before.get("matchFields")
+        if empty and before != after:
+            return False
+        for key in ("matchExpressions", "matchFields"):
+            if any(each not in (after.get(key) or ()) for each in before.get(key) or ()):
+                return False
+    return True

@@ -1,0 +1,296 @@
+"""Whole decisions on a small cluster: what is written, in which order, from every place where the operator may die."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from tests.support.objects import (
+    NIC_DRIVER,
+    deviceclaim,
+    devicepool,
+    node,
+    pod,
+    resourceslice,
+    taintrule,
+)
+from tests.support.world import World
+
+from adjoin.decision import Decider, turn
+from adjoin.intents import Kind, Step, Verb
+
+CLAIM = (Verb.PATCH_STATUS, Kind.DEVICE_CLAIM)
+
+
+def cluster(nodes: int = 1, *, guarded: bool = True, gpus: int = 2, nics: int = 0) -> World:
+    """Nodes with GPUs in one pool whose guard stands, or that goes without."""
+    world = World(guard_served=guarded)
+    delivery = None if guarded else {"guard": "None"}
+    world.add(devicepool(delivery=delivery))
+    if guarded:
+        world.add(taintrule(), taintrule(driver=NIC_DRIVER))
+    for number in range(1, nodes + 1):
+        world.add(node(f"n{number}"), resourceslice(f"n{number}", devices=gpus))
+        if nics:
+            world.add(resourceslice(f"n{number}", NIC_DRIVER, nics))
+    world.settle(Decider)
+    world.writes.clear()
+    return world
+
+
+def requests(world: World) -> list[tuple[Verb, Kind]]:
+    """What was asked of the API server, the pool's status aside."""
+    return [(step.verb, step.kind) for step in world.writes if step.kind is not Kind.DEVICE_POOL]
+
+
+def phase(world: World, name: str = "job-a") -> str | None:
+    claim = world.get(Kind.DEVICE_CLAIM, name)
+    return None if claim is None else (claim.get("status") or {}).get("phase")
+
+
+def test_a_claim_with_a_waiting_pod_costs_two_status_writes_one_resourceclaim_one_pod_patch_and_one_event() -> None:
+    world = cluster()
+    world.add(deviceclaim(), pod())
+    world.settle(Decider)
+    assert requests(world) == [
+        CLAIM,
+        (Verb.CREATE, Kind.RESOURCE_CLAIM),
+        (Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM),
+        (Verb.PATCH, Kind.POD),
+        (Verb.CREATE, Kind.EVENT),
+        CLAIM,
+    ]
+    assert phase(world) == "InUse"
+
+
+def test_placing_and_handing_over_is_one_intent_that_begins_with_the_status() -> None:
+    world = cluster()
+    world.add(deviceclaim(), pod())
+    decision = Decider().decide(world.view(), world.now)
+    (intent,) = [intent for intent in decision.intents if intent.why == "place"]
+    assert [(step.verb, step.kind) for step in intent.steps] == [
+        CLAIM,
+        (Verb.CREATE, Kind.RESOURCE_CLAIM),
+        (Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM),
+        (Verb.PATCH, Kind.POD),
+        (Verb.CREATE, Kind.EVENT),
+    ]
+    assert intent.assume is not None
+    assert intent.assume["phase"] == "Ready"
+
+
+def test_what_is_in_the_writers_hands_is_left_alone() -> None:
+    world = cluster()
+    world.add(deviceclaim(), pod())
+    view = world.view(busy=["claim-team-job-a", "pool-training"])
+    assert Decider().decide(view, world.now).intents == ()
+
+
+def test_a_settled_cluster_is_not_written_to() -> None:
+    world = cluster(nodes=2)
+    world.add(deviceclaim(), pod(), deviceclaim("waits", requests={"gpu": 3}), pod("w", claim="waits", token="w" * 10))
+    world.settle(Decider)
+    world.writes.clear()
+    for _ in range(30):
+        world.now += 7.0
+        decision = Decider().decide(world.view(), world.now)
+        assert decision.intents == ()
+
+
+def test_a_fresh_process_decides_as_one_that_ran_all_the_time() -> None:
+    world = cluster(nodes=2)
+    old = Decider()
+    for number in range(4):
+        world.add(deviceclaim(f"c{number}"), pod(f"p{number}", claim=f"c{number}", token=f"{number}" * 10))
+        for _ in range(3):
+            view = world.view()
+            one, other = old.decide(view, world.now), Decider().decide(view, world.now)
+            assert _plain(one.intents) == _plain(other.intents)
+            assert one.wake_at == other.wake_at
+            world.carry_out(one.intents)
+            world.kubernetes()
+
+
+def _plain(intents: tuple[object, ...]) -> list[str]:
+    return [str(intent) for intent in intents]
+
+
+def start(world: World) -> None:
+    """Three claims with pods, one of them for two replicas."""
+    world.add(
+        deviceclaim("a", requests={"gpu": 2, "nic": 1}),
+        pod("a-0", claim="a", token="a" * 10),
+        deviceclaim("b", requests={"gpu": 1}, replicas=2),
+        pod("b-0", claim="b", token="b" * 10),
+        pod("b-1", claim="b", token="c" * 10),
+        deviceclaim("c", requests={"gpu": 40}),
+        pod("c-0", claim="c", token="d" * 10, resource_claims=2),
+    )
+
+
+def finish_one(world: World) -> None:
+    """Pods end while others wait for their replicas."""
+    world.add(deviceclaim("a"), pod("a-0", claim="a", token="a" * 10))
+    world.settle(Decider)
+    world.add(pod("a-1", claim="a", token="b" * 10))
+    world.finish("a-0")
+
+
+def delete_claims(world: World) -> None:
+    """Claims are deleted while pods run and others wait."""
+    world.add(
+        deviceclaim("a"),
+        pod("a-0", claim="a", token="a" * 10),
+        deviceclaim("b"),
+        pod("b-0", claim="b", token="b" * 10),
+        pod("b-1", claim="b", token="c" * 10),
+    )
+    world.settle(Decider)
+    world.delete(Kind.DEVICE_CLAIM, "a")
+    world.delete(Kind.DEVICE_CLAIM, "b")
+    world.add(deviceclaim("next", requests={"gpu": 2}), pod("next-0", claim="next", token="e" * 10))
+
+
+def recreate(world: World) -> None:
+    """A claim is deleted and made again under its name while its pod runs."""
+    world.add(deviceclaim("a"), pod("a-0", claim="a", token="a" * 10))
+    world.settle(Decider)
+    world.delete(Kind.DEVICE_CLAIM, "a")
+    world.add(pod("a-1", claim="a", token="b" * 10))
+    world.settle(Decider)
+    world.add(deviceclaim("a", uid="claim-second"))
+
+
+def shrink(world: World) -> None:
+    """A claim of three replicas is scaled to one, and another wants what comes free."""
+    world.add(
+        deviceclaim("a", replicas=3),
+        *(pod(f"a-{i}", claim="a", token=str(i) * 10, replica=i) for i in range(3)),
+    )
+    world.settle(Decider)
+    world.change(Kind.DEVICE_CLAIM, "a", {"spec": {"replicas": 1}})
+    world.add(deviceclaim("b", requests={"gpu": 2}), pod("b-0", claim="b", token="b" * 10))
+
+
+def drop_namespace(world: World) -> None:
+    """Everything of a namespace is deleted at once."""
+    start(world)
+    world.settle(Decider)
+    for kind in (Kind.POD, Kind.DEVICE_CLAIM, Kind.RESOURCE_CLAIM):
+        for obj in world.all(kind):
+            world.delete(kind, obj["metadata"]["name"])
+
+
+def clear_allocation(world: World) -> None:
+    """Somebody clears an allocation while its pod waits for the scheduler."""
+    world.add(deviceclaim("a"), pod("a-0", claim="a", token="a" * 10))
+    decision = Decider().decide(world.view(), world.now)
+    world.carry_out(decision.intents)
+    patch = {"status": {"allocation": None, "reservedFor": None}}
+    world.change(Kind.RESOURCE_CLAIM, "adjoin-a-aaaaaaaaaa", patch)
+
+
+def delete_resource_claim(world: World) -> None:
+    """A user deletes the ResourceClaim of a pod that is still at its gate, and that of one that runs."""
+    world.add(deviceclaim("a"), pod("a-0", claim="a", token="a" * 10))
+    world.settle(Decider)
+    world.delete(Kind.RESOURCE_CLAIM, "adjoin-a-aaaaaaaaaa")
+    world.add(deviceclaim("b"), pod("b-0", claim="b", token="b" * 10))
+    decision = Decider().decide(world.view(), world.now)
+    world.refuse = lambda step: "Forbidden" if step.kind is Kind.POD else None
+    world.carry_out(decision.intents)
+    world.refuse = lambda step: None
+    world.delete(Kind.RESOURCE_CLAIM, "adjoin-b-bbbbbbbbbb")
+
+
+def delete_pods(world: World) -> None:
+    """Pods are deleted, one of them by force while it runs; others take their place."""
+    world.add(
+        deviceclaim("a"),
+        pod("a-0", claim="a", token="a" * 10),
+        deviceclaim("b"),
+        pod("b-0", claim="b", token="b" * 10),
+    )
+    world.settle(Decider)
+    world.delete(Kind.POD, "a-0")
+    world.delete(Kind.POD, "b-0", force=True)
+    world.add(pod("a-1", claim="a", token="c" * 10), pod("b-1", claim="b", token="d" * 10))
+
+
+SCENES = {
+    "claims appear with their pods": start,
+    "pods end while others wait": finish_one,
+    "claims are deleted": delete_claims,
+    "a claim is made again under its name": recreate,
+    "a claim is scaled down": shrink,
+    "a namespace is deleted": drop_namespace,
+    "an allocation is cleared": clear_allocation,
+    "ResourceClaims are deleted": delete_resource_claim,
+    "pods are deleted": delete_pods,
+}
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["behind the guard", "without guard"])
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
+def test_from_a_crash_after_any_request_the_end_is_the_same_and_no_device_is_in_two_hands(
+    scene: Callable[[World], None], guarded: bool
+) -> None:
+    ends = {}
+    for requests_before in (None, *range(40)):
+        world = cluster(nodes=2, guarded=guarded, gpus=40, nics=2)
+        scene(world)
+        world.writes.clear()
+        world.crash_after(requests_before)
+        world.settle(Decider)
+        ends[requests_before] = _end(world)
+        if requests_before is not None and requests_before > len(world.writes):
+            break
+    assert set(map(str, ends.values())) == {str(ends[None])}, ends
+
+
+def _end(world: World) -> dict[str, object]:
+    """What is left in the end, but for times and names that depend on the way there."""
+    claims = {
+        claim["metadata"]["name"]: (
+            claim["status"]["phase"],
+            [
+                (replica["index"], replica["state"], replica["node"], [d["device"] for d in replica["devices"]])
+                for replica in (claim["status"].get("allocation") or {}).get("replicas") or ()
+            ],
+        )
+        for claim in world.all(Kind.DEVICE_CLAIM)
+    }
+    pods = {
+        obj["metadata"]["name"]: (obj["status"]["phase"], obj["spec"].get("nodeName")) for obj in world.all(Kind.POD)
+    }
+    resource_claims = {
+        obj["metadata"]["name"]: bool((obj.get("status") or {}).get("allocation"))
+        for obj in world.all(Kind.RESOURCE_CLAIM)
+    }
+    return {"claims": claims, "pods": pods, "resource claims": resource_claims}
+
+
+@pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
+def test_refused_writes_are_tried_again_until_the_end_is_the_same(scene: Callable[[World], None]) -> None:
+    calm = cluster(nodes=2, gpus=40, nics=2)
+    scene(calm)
+    calm.settle(Decider)
+    stormy = cluster(nodes=2, gpus=40, nics=2)
+    scene(stormy)
+    counted = iter(range(10_000))
+
+    def every_third(step: Step) -> str | None:
+        return "Conflict" if step.kind is not Kind.EVENT and next(counted) % 3 == 1 else None
+
+    stormy.refuse = every_third
+    stormy.settle(Decider, rounds=120)
+    assert _end(stormy) == _end(calm)
+
+
+def test_numbers_of_waiting_claims_are_written_in_turns() -> None:
+    due = [second for second in range(40) if turn("claim-team-job-a", 10.0, 1_000_000.0 + second)[0]]
+    assert len(due) == 12
+    for now in (1_000_000.0, 1_000_003.4, 1_000_007.9):
+        _, next_turn = turn("claim-team-job-a", 10.0, now)
+        assert now < next_turn <= now + 10.01
+        assert turn("claim-team-job-a", 10.0, next_turn)[0]

@@ -101,7 +101,8 @@ def installation(control_plane: ControlPlane) -> Iterator[Installation]:
 
 @pytest.fixture
 def adjoin(installation: Installation) -> Iterator[Installation]:
-    """The installation with an operator that runs and is ready; a watcher looks for double use as long as the test lasts.
+    """The installation with an operator that runs and is ready; a watcher looks for double use as long as the test
+    lasts.
 
     A test may kill operators and start others; the next test finds a running one.
     """

@@ -21,10 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit status. `arguments` are those of the process unless given."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["run"]:
-        # The operator has options of its own, and a parser that knows them only when it is loaded.
-        from adjoin.app import main as run
-
-        return run(given[1:])
+        return _run(given[1:])
     try:
         parsed = _parser().parse_args(given)
     except SystemExit as exit_:
@@ -39,10 +36,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
 
 
-def _parser() -> argparse.ArgumentParser:
-    program = "kubectl adjoin" if PurePath(sys.argv[0]).name == PLUGIN else "adjoin"
+def _program() -> str:
+    return "kubectl adjoin" if PurePath(sys.argv[0]).name == PLUGIN else "adjoin"
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """The operator. Its options are known only to the module that runs it, which loads kopf and the client."""
+    from adjoin.app import SettingsError, add_arguments, read_settings, run
+
     parser = argparse.ArgumentParser(
-        prog=program,
+        prog=f"{_program()} run",
+        description="Runs the operator until it is told to stop. Every option may also be given in the environment, "
+        "as ADJOIN_ and its name in capitals.",
+    )
+    add_arguments(parser)
+    try:
+        settings = read_settings(parser.parse_args(arguments), os.environ)
+    except SystemExit as exit_:
+        return BAD_INPUT if exit_.code else OK
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return BAD_INPUT
+    return run(settings)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=_program(),
         description="Device neighbourhoods for Kubernetes pods: GPUs, RDMA NICs and others that sit close.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)

@@ -20,7 +20,7 @@ from adjoin.inventory import Inventory
 from adjoin.lifecycle import contested, entries, rfc3339
 from adjoin.status import pool_status
 from adjoin.status.conditions import Condition, conditions
-from adjoin_allocator.model import Device, Standing, natural_key
+from adjoin_allocator.model import ClaimUID, Device, Standing, natural_key
 from adjoin_allocator.results import ClaimPlan, Placement, Plan
 from adjoin_allocator.snapshot import Snapshot
 
@@ -47,10 +47,9 @@ def claim_outcomes(
     claims: Mapping[str, ClaimFacts], inventory: Inventory, snapshot: Snapshot, plan: Plan, now: float
 ) -> list[ClaimOutcome]:
     """Every claim, in the order of `claims`. `snapshot` is the one that `plan` was made of."""
-    lost = contested(snapshot.claims, snapshot.holds)
-    plans: Mapping[str, ClaimPlan] = dict(plan.claims)
+    lost = contested(snapshot.claims, {uid: each.conflicts for uid, each in plan.claims.items()}, snapshot.holds)
     return [
-        _claim(facts, plans.get(uid), lost.get(uid, {}), _unwell(facts, inventory), now)
+        _claim(facts, plan.claims.get(ClaimUID(uid)), lost.get(uid, {}), _unwell(facts, inventory), now)
         for uid, facts in claims.items()
     ]
 

@@ -81,8 +81,8 @@ def _check_share_change(path: str, new: Any, old: Any) -> Iterator[FieldError]:
 
 
 def _frozen(path: str, new: Any, old: Any, field: str) -> Iterator[FieldError]:
-    # An empty list is as good as none.
-    if new != old and (new or old or type(new) is type(old)):
+    # An empty list is as good as none; an empty object is not.
+    if (None if new == [] else new) != (None if old == [] else old):
         yield _immutable(path, new, field)
 
 

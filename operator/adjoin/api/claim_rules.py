@@ -6,7 +6,7 @@ would refuse the rule as too costly. Rules also run on objects whose fields brok
 
 from typing import Final
 
-from adjoin.api.marks import frozen, optional, rule
+from adjoin.api.marks import frozen, frozen_list, optional, rule
 from adjoin.api.names import CLAIM_NAME_MAX, DEVICES_PER_CLAIM, DEVICES_PER_RESOURCE_CLAIM
 
 
@@ -92,10 +92,8 @@ REQUEST: Final = (
         "beside firstOf a request has only name and device; put the rest into the alternatives",
         path=".firstOf",
     ),
-    *(
-        frozen(field, "claim")
-        for field in ("device", "count", "all", "selectors", "sameDevice", "isolation", "firstOf")
-    ),
+    *(frozen(field, "claim") for field in ("device", "count", "all", "sameDevice", "isolation")),
+    *(frozen_list(field, "claim") for field in ("selectors", "firstOf")),
     rule(
         "has(self.share) == has(oldSelf.share) && (!has(self.share) || (self.share.name == oldSelf.share.name "
         "&& has(self.share.slots) == has(oldSelf.share.slots) "
@@ -215,5 +213,6 @@ SPEC: Final = (
         "requests are immutable; delete the claim and create it anew",
         path=".requests",
     ),
-    *(frozen(field, "claim") for field in ("poolRef", "affinity", "gang", "fabric")),
+    frozen_list("affinity", "claim"),
+    *(frozen(field, "claim") for field in ("poolRef", "gang", "fabric")),
 )

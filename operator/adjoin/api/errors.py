@@ -61,11 +61,14 @@ def path_of(steps: Iterable[str | int]) -> str:
     for step in steps:
         if isinstance(step, int):
             text += f"[{step}]"
-        elif _PLAIN.fullmatch(step):
-            text += f".{step}" if text else step
         else:
-            text += f"[{step}]"
+            text = below(text, step) if text else step
     return text
+
+
+def below(path: str, key: str) -> str:
+    """Path of what stands under a key, by the same rule."""
+    return f"{path}.{key}" if _PLAIN.fullmatch(key) else f"{path}[{key}]"
 
 
 def shown(value: Any) -> str:

@@ -59,6 +59,12 @@ def frozen(field: str, kind: str) -> Mark:
     )
 
 
+def frozen_list(field: str, kind: str) -> Mark:
+    """The same for a list, of which an empty one is as good as none."""
+    now, before = optional(f"self.{field}", "[]"), optional(f"oldSelf.{field}", "[]")
+    return rule(f"{now} == {before}", f"{field} is immutable; delete the {kind} and create it anew", path=f".{field}")
+
+
 def rules(*marks: Mark) -> Mark:
     """Rules of a field or model, in the order in which they are shown."""
     return {"x-kubernetes-validations": list(marks)}

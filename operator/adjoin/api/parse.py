@@ -57,8 +57,7 @@ def parse_strict(model: type[Object], obj: Mapping[str, Any]) -> Object:
             without_nulls(obj), extra="forbid", by_alias=True, by_name=False, context={"strict": True}
         )
     except ValidationError as error:
-        details = error.errors(include_url=False)
-        raise InvalidObject([_field_error(model, detail) for detail in details]) from None
+        raise _invalid(model, error) from None
 
 
 def parse_lenient(model: type[Object], obj: Mapping[str, Any]) -> Object:
@@ -70,8 +69,7 @@ def parse_lenient(model: type[Object], obj: Mapping[str, Any]) -> Object:
     try:
         return model.model_validate(without_nulls(obj), extra="ignore", by_alias=True, by_name=False)
     except ValidationError as error:
-        details = error.errors(include_url=False)
-        raise InvalidObject([_field_error(model, detail) for detail in details]) from None
+        raise _invalid(model, error) from None
 
 
 def dump(value: BaseModel, *, empty: bool = False) -> dict[str, Any]:
@@ -99,6 +97,17 @@ def did_you_mean(word: str, known: tuple[str, ...]) -> str:
     if near:
         return f"did you mean {lower[near[0]]}?"
     return f"known are {', '.join(known)}"
+
+
+def _invalid(model: type[BaseModel], error: ValidationError) -> InvalidObject:
+    details = error.errors(include_url=False)
+    # A list counts as too short when entries of it are wrong; those are reported by themselves.
+    told = [
+        detail
+        for detail in details
+        if detail["type"] != "too_short" or len(detail["input"]) < detail.get("ctx", {}).get("min_length", 0)
+    ]
+    return InvalidObject([_field_error(model, detail) for detail in told or details])
 
 
 def _field_error(model: type[BaseModel], detail: ErrorDetails) -> FieldError:

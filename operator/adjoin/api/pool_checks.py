@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from adjoin.api.common import LabelSelector
-from adjoin.api.errors import FieldError, path_of
+from adjoin.api.errors import FieldError, below
 from adjoin.api.names import ATTRIBUTE_DOMAIN
 from adjoin.api.pool import DevicePool
 from adjoin.api.pool_devices import DeviceSource, PoolDevice, StaticDevice
@@ -30,7 +30,7 @@ def check_pool(pool: DevicePool) -> Iterator[FieldError]:
     for alias in spec.topology.attributes:
         if not _matches(IDENTIFIER, alias):
             message = f"must be {PATTERN_WORDS[IDENTIFIER]}, such as numaNode; full attribute names are the values"
-            yield FieldError(path_of(("spec", "topology", "attributes", alias)), alias, message)
+            yield FieldError(below("spec.topology.attributes", alias), alias, message)
     for index, matrix in enumerate(spec.topology.matrices):
         yield from check_selector(f"spec.topology.matrices[{index}].nodeSelector", matrix.node_selector)
     yield from _unique("spec.topology.fabric", "levels", (level.name for level in spec.topology.fabric))
@@ -47,7 +47,7 @@ def check_selector(path: str, selector: LabelSelector | None) -> Iterator[FieldE
         return
     for key in selector.match_labels:
         if not _is_label_key(key):
-            yield FieldError(f"{path}.matchLabels[{key}]", key, f"must be {PATTERN_WORDS[LABEL_KEY]}")
+            yield FieldError(below(f"{path}.matchLabels", key), key, f"must be {PATTERN_WORDS[LABEL_KEY]}")
     for index, line in enumerate(selector.match_expressions):
         here = f"{path}.matchExpressions[{index}]"
         if not _is_label_key(line.key):
@@ -84,10 +84,10 @@ def _check_static(path: str, device: StaticDevice) -> Iterator[FieldError]:
         for name in facts:
             domain, _, short = name.rpartition("/")
             if not _matches(ATTRIBUTE, name) or (domain and not _matches(DNS_SUBDOMAIN, domain)):
-                yield FieldError(f"{path}.{field}[{name}]", name, f"must be {PATTERN_WORDS[ATTRIBUTE]}")
+                yield FieldError(below(f"{path}.{field}", name), name, f"must be {PATTERN_WORDS[ATTRIBUTE]}")
             elif domain == ATTRIBUTE_DOMAIN and short in facts:
                 message = f"is given twice: {short} without a domain is {ATTRIBUTE_DOMAIN}/{short}"
-                yield FieldError(f"{path}.{field}[{name}]", name, message)
+                yield FieldError(below(f"{path}.{field}", name), name, message)
 
 
 def _check_tenancy(tenancy: Tenancy, devices: list[str]) -> Iterator[FieldError]:
@@ -113,7 +113,7 @@ def _amount_keys(path: str, amounts: Mapping[str, int], devices: list[str]) -> I
     for name, amount in amounts.items():
         if name not in devices:
             message = f"limits a device that the pool does not have; it has {', '.join(devices)}"
-            yield FieldError(f"{path}[{name}]", amount, message)
+            yield FieldError(below(path, name), amount, message)
 
 
 def _check_toleration(path: str, toleration: Toleration) -> Iterator[FieldError]:

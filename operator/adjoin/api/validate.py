@@ -19,7 +19,7 @@ from adjoin.api.parse import Object, parse_strict, without_nulls
 from adjoin.api.pool import DevicePool
 from adjoin.api.pool_checks import check_pool
 from adjoin.api.scalars import DNS_SUBDOMAIN, PATTERN_WORDS
-from adjoin.api.schema import structural_schema
+from adjoin.api.schema import Schema, structural_schema
 from adjoin.api.share import DeviceShare
 from adjoin.api.share_checks import check_share, check_share_change
 from adjoin.api.supported import unsupported
@@ -71,8 +71,8 @@ def _validate(
     check: Callable[[Object], Iterator[FieldError]],
     check_change: Callable[[Obj, Obj], Iterator[FieldError]] | None,
 ) -> list[FieldError]:
-    schema = structural_schema(model)
-    clean = without_nulls(obj)
+    schema: Schema = structural_schema(model)
+    clean: dict[str, Any] = without_nulls(obj)
     errors: list[FieldError] = []
     try:
         parsed = parse_strict(model, clean)

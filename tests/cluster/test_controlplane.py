@@ -262,6 +262,7 @@ def test_logs_are_kept_when_something_failed(how: str, tmp_path: Path, monkeypat
                 plane.failed = True
             else:
                 os.kill(plane.pids()["etcd"], signal.SIGKILL)
+                eventually(plane.pids, lambda pids: "etcd" not in pids, what="etcd dead")
 
     if how == "exception":
         with pytest.raises(LookupError, match="the test's own"):

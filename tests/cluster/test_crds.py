@@ -13,7 +13,7 @@ import yaml
 from tests.controlplane import ApiFailure, ControlPlane, Options
 from tests.controlplane.client import APPLY_PATCH, MERGE_PATCH
 from tests.support import api_cases
-from tests.support.api_cases import Case, Manifest, claim, pool, share
+from tests.support.api_objects import Case, Manifest, claim, pool, share, static
 from tests.support.odd_numbers import ODD_NUMBERS, WHOLE_NUMBERS
 from tests.support.waiting import eventually
 
@@ -166,7 +166,7 @@ def test_refused(server: Server, case: Case) -> None:
         assert case.server in said
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in api_cases.IMMUTABLE_CASES])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in api_cases.REFUSED_CHANGES])
 def test_change_refused(server: Server, case: Case) -> None:
     assert case.old is not None
     made = server.create(server.fresh(case.old))
@@ -195,7 +195,7 @@ def test_g12_odd_numbers_are_refused(server: Server, value: Any) -> None:
         assert server.refusal(pool(tenancy={"tenants": [{"name": "a", "quota": {"gpu": value}}]}))
     if value not in WHOLE_NUMBERS:
         assert server.refusal(claim(requests=[{"name": "gpu", "share": {"name": "a", "memory": value}}]))
-        assert server.refusal(api_cases.static({"name": "g0", "capacity": {"memory": value}}))
+        assert server.refusal(static({"name": "g0", "capacity": {"memory": value}}))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What absence means where the CRD fills nothing in."""
 
 import pytest
-from tests.support.api_cases import Manifest, claim
+from tests.support.api_objects import Manifest, claim
 
 from adjoin.api import DeviceClaim
 from adjoin.api.defaults import count_of, device_of, most_devices, over_of, policy_of, replicas_of

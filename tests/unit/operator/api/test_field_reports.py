@@ -1,7 +1,7 @@
 """What others ran into, as far as it is decided when an object of ours is admitted. Named by the report's id."""
 
 import pytest
-from tests.support.api_cases import Manifest, claim, pool, share, static
+from tests.support.api_objects import Manifest, claim, pool, share, static
 from tests.support.odd_numbers import ODD_NUMBERS, WHOLE_NUMBERS
 
 from adjoin.api.errors import ErrorKind

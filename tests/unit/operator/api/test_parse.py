@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from tests.support.api_cases import Manifest, claim, pool, static
+from tests.support.api_objects import Manifest, claim, pool, static
 
 from adjoin.api import DeviceClaim, DevicePool, Phase
 from adjoin.api.errors import FieldError, InvalidObject, path_of, shown

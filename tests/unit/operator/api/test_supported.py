@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.support.api_cases import Manifest, claim, pool, share
+from tests.support.api_objects import Manifest, claim, pool, share
 
 from adjoin.api.claim import DeviceClaim
 from adjoin.api.errors import ErrorKind

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 from tests.support import api_cases
-from tests.support.api_cases import Case, Manifest, claim, pool, share
+from tests.support.api_objects import Case, Manifest, claim, pool, share
 
 from adjoin.api.errors import ErrorKind, FieldError
 from adjoin.api.validate import validate, validate_claim, validate_pool, validate_share
@@ -24,7 +24,7 @@ def test_refused(case: Case) -> None:
     assert str(error).startswith(f"{case.path}: ")
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in api_cases.IMMUTABLE_CASES])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in api_cases.REFUSED_CHANGES])
 def test_change_refused(case: Case) -> None:
     (error,) = own(validate(case.obj, case.old))
     assert error.path == case.path

@@ -1,0 +1,213 @@
+"""Proof of a plan without trust in the solver: everything that must hold of any plan, whoever made it.
+
+`assert_valid(snapshot, plan, now)` raises AssertionError with a sentence about the first thing that does not hold. It
+does not ask whether the plan is the best one; `oracle` does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+from adjoin_allocator.selectors import match_all
+
+from adjoin_allocator import (
+    Affinity,
+    Claim,
+    ClaimPlan,
+    Device,
+    DeviceID,
+    HoldKind,
+    Placement,
+    Plan,
+    Policy,
+    ReplicaState,
+    Snapshot,
+    Standing,
+)
+from adjoin_allocator.topology import Verdict, attribute_values, wire
+
+from .oracle import takes_claims
+
+
+def assert_valid(snapshot: Snapshot, plan: Plan) -> None:
+    """Everything that must hold of `plan` as an answer to `snapshot`."""
+    devices = {device.id: device for given in snapshot.inventory.values() for device in given}
+    claims = {claim.uid: claim for claim in snapshot.claims}
+    taken: dict[DeviceID, str] = {device: f"hold of {hold.holder}" for device, hold in snapshot.holds.items()}
+    for claim in snapshot.claims:
+        for replica in claim.placed:
+            for held in replica.devices:
+                taken.setdefault(held.id, f"claim {claim.name}")
+    for uid, answer in plan.claims.items():
+        assert uid in claims, f"a plan for claim {uid}, which is not in the snapshot"
+        assert answer.uid == uid, f"the plan of {uid} is filed under another UID"
+        _assert_answer(claims[uid], answer)
+        for placement in answer.placements:
+            _assert_placement(snapshot, devices, claims[uid], placement)
+            for given in placement.devices:
+                assert given.id not in taken, f"{given.id} goes to {claims[uid].name} but is taken: {taken[given.id]}"
+                taken[given.id] = f"claim {claims[uid].name}"
+    for claim in snapshot.claims:
+        if not claim.deleting and set(range(claim.replicas)) - {replica.index for replica in claim.placed}:
+            assert claim.uid in plan.claims, f"claim {claim.name} lacks replicas and the plan says nothing of it"
+    _assert_counts(snapshot, plan, devices)
+
+
+def _assert_answer(claim: Claim, answer: ClaimPlan) -> None:
+    indexes = [placement.index for placement in answer.placements]
+    assert len(set(indexes)) == len(indexes), f"{claim.name}: a replica is placed twice"
+    present = {replica.index for replica in claim.placed} - set(answer.conflicts)
+    assert not present & set(indexes), f"{claim.name}: a replica that has devices is placed again"
+    assert set(indexes) <= set(range(claim.replicas)), f"{claim.name}: a replica is placed that is not wanted"
+    assert not (claim.deleting and indexes), f"{claim.name} is being deleted and gets devices"
+    complete = not set(range(claim.replicas)) - present - set(indexes)
+    if complete or claim.deleting:
+        assert not answer.reasons, f"{claim.name} is complete and has reasons"
+        assert answer.nearest is None, f"{claim.name} is complete and is told what would make it fit"
+    else:
+        assert answer.reasons, f"{claim.name} waits without a reason"
+        assert answer.gap is None, f"{claim.name} waits and has a gap"
+    for reason in answer.reasons:
+        assert reason.message, f"{claim.name}: reason {reason.code} says nothing"
+        assert reason.nodes >= 0, f"{claim.name}: reason {reason.code} speaks of {reason.nodes} nodes"
+
+
+def _assert_placement(
+    snapshot: Snapshot, devices: Mapping[DeviceID, Device], claim: Claim, placement: Placement
+) -> None:
+    what = f"{claim.name}/{placement.index} on {placement.node}"
+    pool = snapshot.pools[claim.pool]
+    assert takes_claims(snapshot.nodes[placement.node], pool), f"{what}: the node takes nothing new"
+    by_request: dict[str, list[Device]] = {request.name: [] for request in claim.requests}
+    for given in placement.devices:
+        device = devices.get(given.id)
+        assert device is not None, f"{what}: {given.id} does not exist"
+        assert device.node == placement.node, f"{what}: {given.id} is on {device.node}"
+        assert device.device_pool == pool.name, f"{what}: {given.id} is of pool {device.device_pool}"
+        assert device.standing is Standing.OFFERED, f"{what}: {given.id} is {device.standing}"
+        assert device.hardware_id == given.hardware_id, f"{what}: {given.id} has another hardware id"
+        by_request[given.request].append(device)
+    mine = [device for device in snapshot.inventory[placement.node] if device.device_pool == pool.name]
+    for request in claim.requests:
+        matching = [
+            device for device in mine if device.kind == request.kind and match_all(request.selectors, device).matched
+        ]
+        given_here = by_request[request.name]
+        assert all(device in matching for device in given_here), (
+            f"{what}: a device does not match request {request.name}"
+        )
+        expected = len(matching) if request.all_devices else request.count
+        assert len(given_here) == expected, f"{what}: {request.name} has {len(given_here)} of {expected} devices"
+        assert given_here, f"{what}: request {request.name} has no device at all"
+    assert [given.request for given in placement.devices] == [
+        request.name for request in claim.requests for _ in by_request[request.name]
+    ], f"{what}: devices are not in the order of the requests"
+    for line in claim.affinity:
+        _assert_line(snapshot, claim, line, placement.node, mine, by_request, what)
+
+
+def _assert_line(
+    snapshot: Snapshot,
+    claim: Claim,
+    line: Affinity,
+    node: str,
+    mine: Sequence[Device],
+    given: Mapping[str, Sequence[Device]],
+    what: str,
+) -> None:
+    pool = snapshot.pools[claim.pool]
+    together = [device for name in line.requests for device in given[name]]
+    if line.scope is None:
+        values = [attribute_values(device, pool, line.attribute) for device in together]
+        known = [value for value in values if value is not None]
+        assert len(known) == len(values), f"{what}: {line.attribute} is unknown on a device"
+        if line.policy is Policy.MATCH:
+            assert frozenset.intersection(*known), f"{what}: {line.attribute} does not match"
+        else:
+            repeated = [one & other for one, other in combinations(known, 2) if one & other]
+            assert not repeated, f"{what}: {line.attribute} is not distinct"
+        return
+    if line.policy is not Policy.REQUIRED:
+        return
+    wiring = wire(mine, pool, snapshot.inventory[node])[0]
+    place = {device.id: at for at, device in enumerate(mine)}
+    if len(line.requests) == 1:
+        verdict = wiring.set_verdict(line.scope, sum(1 << place[device.id] for device in together))
+        assert verdict is Verdict.MET, f"{what}: {line.scope} over {line.requests[0]} is {verdict}"
+        return
+    first, *others = (list(given[name]) for name in line.requests)
+    for other in others:
+        met = {
+            (one.id, two.id)
+            for one in first
+            for two in other
+            if wiring.met[line.scope][place[one.id]] >> place[two.id] & 1
+        }
+        small, large = sorted((first, other), key=len)
+        assert _pairable([d.id for d in small], [d.id for d in large], met), f"{what}: {line.scope} has no pairing"
+
+
+def _pairable(small: Sequence[DeviceID], large: Sequence[DeviceID], met: set[tuple[DeviceID, DeviceID]]) -> bool:
+    """Whether each of `large` finds a partner it is near, every one of `small` taking floor or ceiling of the ratio.
+
+    By augmenting paths. A pairing that leaves nobody below the floor exists exactly when both sides can be served:
+    all of `large` with at most the ceiling each, and everybody of `small` with the floor.
+    """
+    floor, extra = divmod(len(large), len(small))
+
+    def near(one: DeviceID, other: DeviceID) -> bool:
+        return (one, other) in met or (other, one) in met
+
+    def served(rows: Sequence[DeviceID], columns: Sequence[DeviceID]) -> bool:
+        owner: dict[int, int] = {}
+
+        def find(row: int, seen: set[int]) -> bool:
+            for column in range(len(columns)):
+                if column not in seen and near(rows[row], columns[column]):
+                    seen.add(column)
+                    if column not in owner or find(owner[column], seen):
+                        owner[column] = row
+                        return True
+            return False
+
+        return all(find(row, set()) for row in range(len(rows)))
+
+    ceiling = [one for one in small for _ in range(floor + bool(extra))]
+    least = [one for one in small for _ in range(floor)]
+    return served(large, ceiling) and served(least, large)
+
+
+def _assert_counts(snapshot: Snapshot, plan: Plan, devices: Mapping[DeviceID, Device]) -> None:
+    """Counts of every pool: each device once, as the first of missing, releasing, allocated, reserved, unhealthy, free
+    that it is.
+    """
+    assert set(plan.pools) == set(snapshot.pools), "counts of other pools than there are"
+    held: set[DeviceID] = {device for device, hold in snapshot.holds.items() if hold.kind is HoldKind.FOREIGN}
+    back: set[DeviceID] = {device for device, hold in snapshot.holds.items() if hold.kind is HoldKind.RELEASING}
+    owned = Counter(given.id for claim in snapshot.claims for replica in claim.placed for given in replica.devices)
+    contested = any(count > 1 for count in owned.values())
+    for claim in snapshot.claims:
+        for replica in claim.placed:
+            releasing = claim.deleting or replica.state is ReplicaState.RELEASING
+            (back if releasing else held).update(given.id for given in replica.devices)
+    for answer in plan.claims.values():
+        held.update(given.id for placement in answer.placements for given in placement.devices)
+    for name, pool in plan.pools.items():
+        assert pool.name == name, f"the counts of {name} are filed under another name"
+        for kind, counts in pool.counts.items():
+            mine = [device for device in devices.values() if device.device_pool == name and device.kind == kind]
+            parts = (counts.free, counts.allocated, counts.reserved, counts.releasing, counts.unhealthy, counts.missing)
+            assert min(parts) >= 0, f"{name}/{kind}: a count is negative"
+            assert counts.capacity == sum(parts) == len(mine), f"{name}/{kind}: counts do not add up to the capacity"
+            if contested:
+                continue  # Who lost a device gives its others back: without a ledger only the sum can be told.
+            rest = [device for device in mine if device.standing is not Standing.MISSING]
+            releasing_ = [device for device in rest if device.id in back]
+            allocated = [device for device in rest if device.id in held and device.id not in back]
+            unheld = [device for device in rest if device.id not in held and device.id not in back]
+            free = [device for device in unheld if device.standing is Standing.OFFERED]
+            expected = (len(free), len(allocated), len(releasing_), len(mine) - len(rest))
+            told = (counts.free, counts.allocated, counts.releasing, counts.missing)
+            assert told == expected, f"{name}/{kind}: free, allocated, releasing, missing are {told}, not {expected}"

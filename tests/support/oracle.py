@@ -1,0 +1,249 @@
+"""A second allocator, made to be read rather than fast: every node, every set of devices, every pairing.
+
+It reads the rules anew and shares nothing with the real one but the model and the node's wiring tables. Good for about
+ten devices. `decide` gives for every lacking replica the node and devices that the rules want, in service order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations, permutations
+from typing import Any
+
+from adjoin_allocator.selectors import match_all
+
+from adjoin_allocator import (
+    Affinity,
+    Claim,
+    ClaimUID,
+    Device,
+    DeviceID,
+    DeviceType,
+    Node,
+    Policy,
+    Pool,
+    Request,
+    Scope,
+    Snapshot,
+    Standing,
+    natural_key,
+)
+from adjoin_allocator.topology import Verdict, Wiring, attribute_values, wire
+
+Chosen = tuple[str, tuple[tuple[DeviceID, ...], ...]]
+"""Node, and the devices of each request in stable order."""
+
+ISLANDS = (Scope.NVLINK, Scope.PCIE_SWITCH, Scope.PCIE_ROOT, Scope.NUMA_NODE, Scope.NODE)
+
+
+def decide(snapshot: Snapshot, now: float) -> Mapping[ClaimUID, tuple[Chosen | None, ...]]:
+    """By claim what each lacking replica gets, None for those that get nothing."""
+    held = {device.id for claim in snapshot.claims for replica in claim.placed for device in replica.devices}
+    held |= set(snapshot.holds)
+    answers: dict[ClaimUID, tuple[Chosen | None, ...]] = {}
+    order = sorted(
+        snapshot.claims,
+        key=lambda claim: (-claim.priority, now if claim.created is None else claim.created, claim.uid),
+    )
+    for claim in order:
+        lacking = claim.replicas - len({replica.index for replica in claim.placed if replica.index < claim.replicas})
+        if claim.deleting or not lacking:
+            continue
+        chosen: list[Chosen | None] = []
+        for _ in range(lacking):
+            best = best_place(snapshot, claim, held)
+            chosen.append(None if best is None else best[1])
+            if best is not None:
+                held |= {device for devices in best[1][1] for device in devices}
+        answers[claim.uid] = tuple(chosen)
+    return answers
+
+
+def best_place(snapshot: Snapshot, claim: Claim, held: Iterable[DeviceID]) -> tuple[Any, Chosen] | None:
+    """The least objective over all nodes, and where."""
+    pool = snapshot.pools[claim.pool]
+    found = []
+    for name in sorted(snapshot.inventory, key=natural_key):
+        if not takes_claims(snapshot.nodes[name], pool):
+            continue
+        beside = snapshot.inventory[name]
+        devices = [device for device in beside if device.device_pool == pool.name]
+        if not devices:
+            continue
+        bench = Bench(pool, devices, wire(devices, pool, beside)[0], set(held))
+        for sets in bench.choices(claim.requests, claim.affinity):
+            place = (natural_key(name), sets)
+            chosen = (name, tuple(tuple(devices[at].id for at in one) for one in sets))
+            found.append((bench.objective(claim.requests, claim.affinity, sets), bench.load, place, chosen))
+    if not found:
+        return None
+    objective, _, _, chosen = min(found, key=lambda entry: entry[:3])
+    return objective, chosen
+
+
+def takes_claims(node: Node, pool: Pool) -> bool:
+    """Whether a node takes anything new."""
+    taints = [taint for taint in node.taints if taint.effect in ("NoSchedule", "NoExecute")]
+    tolerated = all(any(toleration.tolerates(taint) for toleration in pool.tolerations) for taint in taints)
+    return node.exists and node.ready and not node.unschedulable and tolerated
+
+
+class Bench:
+    """One node with what is free on it."""
+
+    def __init__(self, pool: Pool, devices: Sequence[Device], wiring: Wiring, held: set[DeviceID]) -> None:
+        self.pool = pool
+        self.devices = devices
+        self.wiring = wiring
+        self.free = {
+            at for at, device in enumerate(devices) if device.standing is Standing.OFFERED and device.id not in held
+        }
+        self.load = (len(devices) - len(self.free)) / len(devices)
+        self.types = {name.name: name.type for name in pool.devices}
+
+    def choices(self, requests: Sequence[Request], lines: Sequence[Affinity]) -> Iterator[tuple[tuple[int, ...], ...]]:
+        """Disjoint sets of free devices, one a request, that meet every Required line."""
+
+        def pick(place: int, used: frozenset[int]) -> Iterator[tuple[tuple[int, ...], ...]]:
+            if place == len(requests):
+                yield ()
+                return
+            request = requests[place]
+            eligible = [
+                at
+                for at, device in enumerate(self.devices)
+                if device.kind == request.kind and match_all(request.selectors, device).matched
+            ]
+            if request.all_devices:
+                whole = eligible and all(at in self.free and at not in used for at in eligible)
+                options: Iterable[tuple[int, ...]] = [tuple(eligible)] if whole else []
+            else:
+                options = combinations([at for at in eligible if at in self.free and at not in used], request.count)
+            for option in options:
+                for rest in pick(place + 1, used | set(option)):
+                    yield (option, *rest)
+
+        for sets in pick(0, frozenset()):
+            if all(self.meets(line, requests, sets, lines) for line in lines):
+                yield sets
+
+    def meets(
+        self, line: Affinity, requests: Sequence[Request], sets: Sequence[Sequence[int]], lines: Sequence[Affinity]
+    ) -> bool:
+        """Whether the sets meet one line."""
+        named = [sets[_place(requests, name)] for name in line.requests]
+        together = [at for one in named for at in one]
+        if line.scope is None:
+            values = [attribute_values(self.devices[at], self.pool, line.attribute) for at in together]
+            known = [value for value in values if value is not None]
+            if len(known) < len(values):
+                return False
+            if line.policy is Policy.MATCH:
+                return bool(frozenset.intersection(*known))
+            return all(not one & other for one, other in combinations(known, 2))
+        if line.policy is not Policy.REQUIRED:
+            return True
+        if len(named) == 1:
+            return self.wiring.set_verdict(line.scope, sum(1 << at for at in together)) is Verdict.MET
+        first, *others = line.requests
+        return all(self.pairing(requests, sets, (first,), (other,), lines) is not None for other in others)
+
+    def pairing(
+        self,
+        requests: Sequence[Request],
+        sets: Sequence[Sequence[int]],
+        left: Sequence[str],
+        right: Sequence[str],
+        lines: Sequence[Affinity],
+    ) -> tuple[int, int] | None:
+        """The least (sum of ranks, sum of fine) over all ways to pair the sides evenly, with pairs of two requests only
+        as the Required lines over these two allow; None when there is no way.
+        """
+        scopes = [
+            line.scope
+            for line in lines
+            if line.scope is not None
+            and line.policy is Policy.REQUIRED
+            and len(left) == len(right) == 1
+            and line.requests[0] in (left[0], right[0])
+            and {left[0], right[0]} <= set(line.requests)
+        ]
+        ones, others = ([at for name in side for at in sets[_place(requests, name)]] for side in (left, right))
+        small, large = sorted((ones, others), key=len)
+        best: tuple[int, int] | None = None
+        for partners in _spread(small, len(large)):
+            pairs = list(zip(large, partners, strict=True))
+            if all(self.wiring.met[scope][one] >> other & 1 for scope in scopes for one, other in pairs):
+                cost = self.distance(pairs)
+                if best is None or cost < best:
+                    best = cost
+        return best
+
+    def distance(self, pairs: Iterable[tuple[int, int]]) -> tuple[int, int]:
+        """Sums of ranks and of fine."""
+        pairs = list(pairs)
+        return sum(self.wiring.rank[a][b] for a, b in pairs), sum(self.wiring.fine[a][b] for a, b in pairs)
+
+    def objective(
+        self, requests: Sequence[Request], lines: Sequence[Affinity], sets: Sequence[Sequence[int]]
+    ) -> tuple[Any, ...]:
+        """The objective of semantics §1.11 for one choice, smaller is better."""
+        taken = {at for one in sets for at in one}
+        return (
+            *self._distances(requests, lines, sets),
+            *self._broken(taken),
+            *self._blocks(taken),
+            sum(self.devices[at].performance for at in taken),
+            -sum(self.devices[at].priority for at in taken),
+        )
+
+    def _distances(
+        self, requests: Sequence[Request], lines: Sequence[Affinity], sets: Sequence[Sequence[int]]
+    ) -> Iterator[tuple[int, int]]:
+        preferred = [line for line in lines if line.scope is not None and line.policy is Policy.PREFERRED]
+        for line in preferred:
+            if len(line.requests) == 1:
+                yield self.distance(combinations(sets[_place(requests, line.requests[0])], 2))
+                continue
+            first, *others = line.requests
+            sums = [self.pairing(requests, sets, (first,), (other,), lines) or (0, 0) for other in others]
+            yield sum(rank for rank, _ in sums), sum(fine for _, fine in sums)
+        if preferred:
+            return
+        gpus = [request.name for request in requests if self.types[request.kind] is DeviceType.GPU]
+        nics = [request.name for request in requests if self.types[request.kind] is DeviceType.RDMA]
+        yield self.distance(combinations([at for name in gpus for at in sets[_place(requests, name)]], 2))
+        if gpus and nics:
+            yield self.pairing(requests, sets, gpus, nics, lines) or (0, 0)
+
+    def _broken(self, taken: set[int]) -> Iterator[int]:
+        for scope in ISLANDS:
+            lost = 0
+            for island in self.wiring.islands[scope]:
+                members = {at for at in range(self.wiring.size) if island >> at & 1}
+                if members <= self.free and members & taken:
+                    lost += len(members)
+            yield lost
+
+    def _blocks(self, taken: set[int]) -> Iterator[int]:
+        for power in range(10, 0, -1):
+            lost = 0
+            for kind in {device.kind for device in self.devices}:
+                free = {at for at in self.free if self.devices[at].kind == kind}
+                lost += (len(free) >> power) - (len(free - taken) >> power)
+            yield lost
+
+
+def _place(requests: Sequence[Request], name: str) -> int:
+    return [request.name for request in requests].index(name)
+
+
+def _spread(small: Sequence[int], partners: int) -> Iterator[tuple[int, ...]]:
+    """All ways to give each of `partners` one of `small`, each of these used floor or ceiling of the ratio times."""
+    if not small or not partners:
+        yield ()
+        return
+    floor, extra = divmod(partners, len(small))
+    for favoured in combinations(small, extra):
+        slots = [one for one in small for _ in range(floor + (one in favoured))]
+        yield from set(permutations(slots)) if len(set(slots)) < len(slots) else permutations(slots)

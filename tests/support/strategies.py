@@ -1,0 +1,164 @@
+"""Random machines and claims for property tests: small enough for the oracle, odd enough to meet every rule.
+
+Half of the machines are trees as real ones are, with facts missing here and there; the other half have arbitrary
+matrices, in which nothing is a tree. `machines` and `claims` are hypothesis strategies; what they reach is itself
+tested.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from adjoin_allocator import Affinity, Claim, Device, MatrixText, Policy, Pool, Request, Scope, Snapshot, Standing
+
+from . import make
+
+RAIL = "dra.net/rail"
+WORDS = ("NV1", "NV4", "PIX", "PXB", "PHB", "NODE", "SYS")
+
+_maybe_numa = st.sampled_from((0, 0, 1, 1, None, -1, (0, 1)))
+_standing = st.sampled_from((Standing.OFFERED,) * 9 + (Standing.UNHEALTHY, Standing.WITHHELD, Standing.MISSING))
+
+
+@st.composite
+def machines(draw: st.DrawFn, node: str, most: int, matrix: bool) -> list[Device]:
+    """The devices of one node."""
+    gpus = draw(st.integers(most // 3, most - 1))
+    nics = draw(st.integers(0 if gpus else 1, most - gpus))
+    facts = draw(st.sampled_from(("none", "roots", "switches", "numa", "all", "odd")))
+    devices = []
+    for kind, count in (("gpu", gpus), ("nic", nics)):
+        for index in range(count):
+            branch = draw(st.integers(0, 3))
+            root: Any = f"r{branch // 2}" if facts in ("roots", "switches", "all") else None
+            switch: Any = f"s{branch}" if facts in ("switches", "all") else None
+            numa: Any = branch // 2 if facts in ("numa", "all") else None
+            if facts == "odd":
+                root = draw(st.sampled_from(("r0", "r1", "", None)))
+                switch = draw(st.sampled_from(("s0", "s1", None)))
+                numa = draw(_maybe_numa)
+            rail = draw(st.sampled_from((0, 1, 2, None, (0, 1), (1, 2)))) if draw(st.booleans()) else index
+            devices.append(
+                make.device(
+                    f"{kind}-{index}",
+                    node,
+                    root=root,
+                    switch=switch,
+                    numa=numa,
+                    attributes={} if rail is None else {RAIL: rail},
+                    performance=draw(st.sampled_from((0, 0, 10, 20))),
+                    priority=draw(st.sampled_from((0, 0, 1))),
+                    standing=Standing.OFFERED if matrix else draw(_standing),
+                )
+            )
+    return devices
+
+
+@st.composite
+def matrices(draw: st.DrawFn, devices: list[Device]) -> str:
+    """Text of `nvidia-smi topo -m` with arbitrary words."""
+    counts = {"GPU": sum(one.kind == "gpu" for one in devices), "NIC": sum(one.kind == "nic" for one in devices)}
+    names = [f"{kind}{index}" for kind, count in counts.items() for index in range(count)]
+    cells: dict[tuple[int, int], str] = {}
+    for one in range(len(names)):
+        for other in range(one + 1, len(names)):
+            near = names[one].startswith("GPU") and names[other].startswith("GPU")
+            cells[one, other] = cells[other, one] = draw(st.sampled_from(WORDS if near else WORDS[2:]))
+    rows = ["\t".join(["", *names])]
+    for one, name in enumerate(names):
+        rows.append("\t".join([name, *("X" if other == one else cells[one, other] for other in range(len(names)))]))
+    return "\n".join(rows) + "\n"
+
+
+@st.composite
+def claims(draw: st.DrawFn, name: str, number: int = 0) -> Claim:
+    """A claim for GPUs, NICs, both, or twice the same kind, with up to three lines."""
+    shapes = (
+        ("gpu",),
+        ("nic",),
+        ("gpu", "nic"),
+        ("gpu", "nic"),
+        ("nic", "gpu"),
+        ("gpu", "more"),
+        ("gpu", "nic", "more"),
+    )
+    requests = []
+    for asked in draw(st.sampled_from(shapes)):
+        kind = draw(st.sampled_from(("gpu", "nic"))) if asked == "more" else asked
+        if draw(st.integers(0, 11)) == 0:
+            requests.append(make.everything(asked, kind=kind))
+        else:
+            requests.append(make.request(asked, draw(st.sampled_from((1, 1, 1, 2, 2, 3))), kind=kind))
+    lines = [draw(_lines(requests)) for _ in range(draw(st.sampled_from((0, 0, 0, 1, 1, 2, 3))))]
+    return make.claim(
+        name,
+        *requests,
+        *lines,
+        replicas=draw(st.sampled_from((1, 1, 1, 2))),
+        priority=draw(st.sampled_from((0, 0, 5))),
+        created=make.NOW + draw(st.integers(0, 2)) + number / 100,
+    )
+
+
+@st.composite
+def _lines(draw: st.DrawFn, requests: list[Request]) -> Affinity:
+    names = [request.name for request in requests]
+    members = tuple(draw(st.permutations(names))[: draw(st.integers(1, len(names)))])
+    if draw(st.integers(0, 4)) == 0:
+        attribute = draw(st.sampled_from((RAIL, "numaNode")))
+        return Affinity(members, draw(st.sampled_from((Policy.MATCH, Policy.DISTINCT))), attribute=attribute)
+    scope = draw(st.sampled_from(tuple(Scope)))
+    return Affinity(members, draw(st.sampled_from((Policy.REQUIRED, Policy.PREFERRED, Policy.PREFERRED))), scope=scope)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, nodes: int = 3, most: int = 9, waiting: int = 3) -> Snapshot:
+    """Up to `most` devices on up to `nodes` nodes, and up to `waiting` claims; some devices are already taken."""
+    devices: list[Device] = []
+    texts = {}
+    count = draw(st.integers(1, nodes))
+    for number in range(count):
+        name = f"node-{number + 9}"
+        with_matrix = draw(st.booleans())
+        given = draw(machines(name, max(2, most // count), with_matrix))
+        devices += given
+        if with_matrix:
+            texts[name] = MatrixText("topo/matrix", draw(matrices(given)))
+    held = [one for one in devices if draw(st.integers(0, 5)) == 0]
+    asked = [draw(claims(f"claim-{number}", number)) for number in range(draw(st.integers(1, waiting)))]
+    if held:
+        asked.insert(0, make.holding("holder", held[:1], created=make.NOW - 100))
+    pool: Pool = make.pool(matrices=texts)
+    return make.snapshot(devices, asked, pools=[pool], holds={one.id: make.hold() for one in held[1:]})
+
+
+@st.composite
+def uneven(draw: st.DrawFn) -> Snapshot:
+    """One node and one claim for different numbers of GPUs and NICs, in any order of requests, lines between them."""
+    gpus, nics = draw(st.sampled_from(((1, 3), (2, 3), (3, 2), (2, 5), (4, 3), (3, 1), (3, 4))))
+    devices = []
+    odd = draw(st.booleans())
+    for kind, count in (("gpu", gpus + draw(st.integers(0, 1))), ("nic", nics + draw(st.integers(0, 2)))):
+        for index in range(count):
+            branch = draw(st.integers(0, 3))
+            switch = draw(st.sampled_from((f"s{branch}", None))) if odd else f"s{branch}"
+            devices.append(make.device(f"{kind}-{index}", switch=switch, root=f"r{branch // 2}", numa=branch // 3))
+    requests = draw(st.permutations([make.request("gpu", gpus), make.request("nic", nics)]))
+    lines = draw(st.lists(_lines(list(requests)), max_size=2))
+    return make.snapshot(devices, [make.claim("claim", *requests, *lines)])
+
+
+@st.composite
+def listed(draw: st.DrawFn) -> Snapshot:
+    """One node of devices on several NUMA nodes each, and a claim for a set of them that must share one."""
+    numa = st.sampled_from(((0, 1), (1, 2), (0, 2), (0, 1, 2), 0, 1, 2, None))
+    devices = [
+        make.device(f"gpu-{index}", numa=draw(numa), root=draw(st.sampled_from(("r0", "r1", ("r0", "r1"), None))))
+        for index in range(draw(st.integers(3, 7)))
+    ]
+    scope = draw(st.sampled_from((Scope.NUMA_NODE, Scope.NUMA_NODE, Scope.PCIE_ROOT)))
+    line = draw(st.sampled_from((make.required(scope, "gpu"), make.match("numaNode", "gpu"))))
+    more = draw(st.sampled_from(((), (make.distinct("pcieRoot", "gpu"),))))
+    return make.snapshot(devices, [make.claim("claim", make.request("gpu", draw(st.integers(2, 4))), line, *more)])

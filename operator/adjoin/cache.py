@@ -92,21 +92,18 @@ class View:
     namespace: str
 
 
-def _read_claim(obj: Raw) -> ClaimFacts:
-    # Only the spec is a model; parsing our own status and managedFields as well would double the cost of every event.
+def _bare(obj: Raw) -> Raw:
+    """The object without what no model is made of: parsing our own status would double the cost of every event."""
     meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
-    return replace(
-        read_claim({**{key: value for key, value in obj.items() if key != "status"}, "metadata": meta}),
-        status=obj.get("status") or {},
-    )
+    return {**{key: value for key, value in obj.items() if key != "status"}, "metadata": meta}
+
+
+def _read_claim(obj: Raw) -> ClaimFacts:
+    return replace(read_claim(_bare(obj)), status=obj.get("status") or {})
 
 
 def _read_pool(obj: Raw) -> PoolFacts:
-    meta = {key: value for key, value in (obj.get("metadata") or {}).items() if key != "managedFields"}
-    return replace(
-        read_pool({**{key: value for key, value in obj.items() if key != "status"}, "metadata": meta}),
-        status=obj.get("status") or {},
-    )
+    return replace(read_pool(_bare(obj)), status=obj.get("status") or {})
 
 
 READERS: Final[Mapping[Kind, Callable[[Raw], Facts | None]]] = MappingProxyType(
@@ -147,11 +144,8 @@ def _same(old: Facts, new: Facts) -> bool:
     for name in _compared(type(new)):
         before, after = getattr(old, name), getattr(new, name)
         if name in ("claim", "pool") and hasattr(before, "spec"):
-            # The generation says whether the spec changed; comparing whole models costs more than the decision.
-            if old.meta.generation == new.meta.generation != 0:
-                continue
             before, after = before.spec, after.spec
-        if before != after:
+        if before is not after and before != after:
             return False
     return True
 
@@ -374,6 +368,11 @@ class Cache:
         self.notify()
 
     def _read(self, kind: Kind, obj: Raw, meta: Meta) -> Facts | None:
+        known = self._tables[kind].known.get(meta.uid)
+        if isinstance(known, ClaimFacts) and known.meta.generation == meta.generation != 0:
+            # The same generation is the same spec: the model stays, and with it everything that was made of it.
+            finalizers = tuple((obj.get("metadata") or {}).get("finalizers") or ())
+            return replace(known, meta=meta, status=obj.get("status") or {}, finalizers=finalizers)
         try:
             return READERS[kind](obj)
         except MALFORMED as error:

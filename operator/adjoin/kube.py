@@ -40,6 +40,7 @@ import aiohttp
 import kubernetes_asyncio.client as kubernetes_client
 import kubernetes_asyncio.config as kubernetes_config
 import orjson
+import yaml
 
 from adjoin.facts import Raw
 from adjoin.intents import Kind
@@ -256,7 +257,7 @@ class Login:
             else:
                 kubernetes_config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
             token = await settings.get_api_key_with_prefix("BearerToken")
-        except (kubernetes_config.ConfigException, OSError, AssertionError) as error:
+        except _UNUSABLE as error:
             source = self._kubeconfig or "the pod's ServiceAccount"
             raise ConfigurationError(f"no access to a cluster by {source}: {error}") from error
         return Access(
@@ -273,6 +274,19 @@ class Login:
 
 class ConfigurationError(Exception):
     """The kubeconfig or the ServiceAccount cannot be used. Not a `KubeError`: no request was made."""
+
+
+_UNUSABLE = (
+    kubernetes_config.ConfigException,
+    OSError,
+    yaml.YAMLError,
+    # What the reader stumbles over in a file that is no kubeconfig.
+    AssertionError,
+    AttributeError,
+    KeyError,
+    TypeError,
+    ValueError,
+)
 
 
 class Kube:

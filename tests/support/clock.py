@@ -80,9 +80,12 @@ async def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     """Returns when `condition` holds. Fails after `seconds` of the loop's time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
+    step = 0.005
     while not condition():
         assert loop.time() < deadline, "it never came to that"
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(step)
+        # Every step costs real time: what is far away is looked for less often.
+        step = min(step * 1.1, 1.0)
 
 
 async def settled(seconds: float = 0.05) -> None:

@@ -250,7 +250,7 @@ class TestSynced:
 
 class TestUnreadable:
     def broken(self, version: int = 2) -> Obj:
-        bad = claim(version=version)
+        bad = claim(version=version, generation=2)
         bad["spec"]["requests"] = "gpu"
         bad["status"] = {"allocation": {"replicas": []}}
         return bad

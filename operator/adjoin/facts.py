@@ -398,6 +398,8 @@ def read_slice(obj: Raw) -> SliceFacts:
     spec = obj.get("spec") or {}
     pool = spec.get("pool") or {}
     driver = intern(spec.get("driver") or "")
+    if not driver or not pool.get("name"):
+        raise ValueError("spec.driver and spec.pool.name: both are required")
     return SliceFacts(
         meta=read_meta(obj),
         driver=driver,

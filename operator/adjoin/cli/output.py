@@ -22,7 +22,9 @@ def render(shown: Mapping[str, Any], output: str) -> str:
     if output == "yaml":
         import yaml
 
-        return yaml.safe_dump(dict(shown), sort_keys=False, allow_unicode=True, width=WIDTH)
+        # Words from vocabularies become plain text on the way through JSON.
+        plain = json.loads(json.dumps(shown))
+        return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=WIDTH))
     return _tables(shown)
 
 
@@ -62,7 +64,8 @@ def _tables(shown: Mapping[str, Any]) -> str:
         if shown["claims"]:
             console.print()
         console.print(pools)
-    return text.getvalue()
+    # Cells are padded to the width of their column; nobody needs that at the end of a line.
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 
 def _name(claim: Mapping[str, Any]) -> str:

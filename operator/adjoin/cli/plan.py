@@ -22,9 +22,10 @@ from adjoin.cli.workloads import check_workloads
 from adjoin.facts import timestamp
 from adjoin.inventory import Inventory, InventoryBuilder
 from adjoin.snapshot import SnapshotBuilder
+from adjoin_allocator import Memo
 from adjoin_allocator import plan as decide
-from adjoin_allocator.model import Claim, PlacedReplica, ReplicaState
-from adjoin_allocator.results import Placement, Plan
+from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, PlacedReplica, ReplicaState
+from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan
 from adjoin_allocator.snapshot import Snapshot
 
 
@@ -103,27 +104,29 @@ def _notes(inventory: Inventory, pools: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _one_by_one(snapshot: Snapshot, now: float) -> Plan:
-    """Each claim as if it arrived alone, in the order of the input: it sees what those before it hold, and those after
-    it only where they hold something already."""
+    """Each claim as if it arrived alone, in the order of the input: it sees what those before it hold, and of those
+    after it only what they hold already."""
+    memo = Memo()
     claims = list(snapshot.claims)
-    found = {}
-    plan = decide(replace(snapshot, claims=()), now)
+    found: dict[ClaimUID, ClaimPlan] = {}
+    plan = decide(replace(snapshot, claims=tuple(map(_not_its_turn, claims))), now, memo)
     for position, claim in enumerate(claims):
         arrived = [
-            *(_settled(earlier) for earlier in claims[:position]),
+            *map(_not_its_turn, claims[:position]),
             claim,
-            *(_settled(later) for later in claims[position + 1 :] if later.placed),
+            *(_not_its_turn(later) for later in claims[position + 1 :] if later.placed),
         ]
-        plan = decide(replace(snapshot, claims=tuple(arrived)), now)
-        if claim.uid in plan.claims:
-            found[claim.uid] = plan.claims[claim.uid]
-            claims[position] = _with(claim, plan.claims[claim.uid].placements)
+        plan = decide(replace(snapshot, claims=tuple(arrived)), now, memo)
+        answer = plan.claims.get(claim.uid)
+        if answer is not None:
+            found[claim.uid] = answer
+            claims[position] = _with(claim, answer.placements)
     return replace(plan, claims=found)
 
 
-def _settled(claim: Claim) -> Claim:
-    """The claim as one that wants no more than it has."""
-    return replace(claim, replicas=min(claim.replicas, len(claim.placed)))
+def _not_its_turn(claim: Claim) -> Claim:
+    """The claim as one that keeps what it has and is not planned."""
+    return replace(claim, hold=claim.hold or ClaimHold(Code.POD_GATED, "it is not its turn"))
 
 
 def _with(claim: Claim, placements: Sequence[Placement]) -> Claim:

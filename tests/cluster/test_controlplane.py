@@ -280,7 +280,8 @@ def test_logs_are_kept_when_something_failed(how: str, tmp_path: Path, monkeypat
 def owner(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """Another program that has started a control plane, and what it says about it."""
     code = """
-import json, sys, time
+import json, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background of a shell inherits it ignored
 from tests.controlplane import ControlPlane, Options
 with ControlPlane(Options(controller_manager=False, scheduler=False, kwok=False)) as plane:
     seen = {"root": str(plane.layout.root), "pids": plane.pids(), "supervisor": plane.supervisor_pid}

@@ -33,6 +33,7 @@ CONDITIONS = (
     ("DiskPressure", "False", "KubeletHasNoDiskPressure"),
     ("PIDPressure", "False", "KubeletHasSufficientPID"),
 )
+NODE_INFO = {"kubeletVersion": "simulated", "operatingSystem": "linux", "architecture": "amd64"}
 CONDITION_TAINTS = "node.kubernetes.io/"
 
 Manifest = dict[str, Any]
@@ -95,6 +96,7 @@ def simulate(node: Manifest) -> Manifest:
             "allocatable": room,
             "conditions": conditions,
             "addresses": [{"type": "Hostname", "address": name}],
+            "nodeInfo": NODE_INFO,
             **status,
         },
     }

@@ -2,8 +2,9 @@
 
 Comes in: `Options`. Goes out: a running API server with everything behind it, kubeconfigs for it, and ways to disturb
 it. When `with` is entered, every component is healthy, and the namespace kube-system and the ServiceAccount
-default/default exist. When it is left, by whatever way, no process and no file remains, but the logs, if an exception
-left it, `failed` was set, or a component died by itself; where they are is reported.
+default/default exist; single controllers may still need some seconds to begin. When it is left, by whatever way, no
+process and no file remains, but the logs, if an exception left it, `failed` was set, or a component died by itself;
+where they are is reported.
 
 Several may run side by side. Everything listens on 127.0.0.1 only, and trusts an authority of its own.
 """
@@ -137,20 +138,27 @@ class ControlPlane:
         admin = self.layout.pki / "admin"
         self._context = client.tls_context(self.ca_data, f"{admin}.crt", f"{admin}.key")
         self._launch(ETCD)
+        # An API server that finds no socket yet tries again only after a second.
+        self._wait_for(ETCD, components.etcd_socket(self.layout).stat)
         self._launch(API_SERVER)
         self._wait_healthy(API_SERVER)
         others = [name for name in self._components if name not in (ETCD, API_SERVER)]
         for name in others:
             self._launch(name)
+        self._wait_for("the namespace kube-system", lambda: self.request("GET", "/api/v1/namespaces/kube-system"))
+        # Without it no pod is admitted. The controller manager comes to it only after some five seconds of making
+        # accounts for its controllers, one by one.
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+        self._wait_for("the ServiceAccount default/default", lambda: self._ensure_created("default", account))
         for name in others:
             self._wait_healthy(name)
-        self._wait_for("the namespace kube-system", lambda: self.request("GET", "/api/v1/namespaces/kube-system"))
-        accounts = "/api/v1/namespaces/default/serviceaccounts"
-        if not self.options.controller_manager:
-            # Its job; without the account no pod is admitted.
-            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-            self._wait_for("the namespace default", lambda: self.request("POST", accounts, account))
-        self._wait_for("the ServiceAccount default/default", lambda: self.request("GET", f"{accounts}/default"))
+
+    def _ensure_created(self, namespace: str, account: dict[str, Any]) -> None:
+        try:
+            self.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+        except client.ApiFailure as failure:
+            if failure.reason != "AlreadyExists":
+                raise
 
     def _end(self, *, keep_logs: bool) -> None:
         if self._sandbox is not None:

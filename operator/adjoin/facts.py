@@ -10,8 +10,9 @@ Facts of one object are replaced as a whole when the object changes and are shar
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from sys import intern
 from typing import Any
 
@@ -298,7 +299,8 @@ class PublishedDevice:
         taints: Taints that the driver put on it.
         allow_multiple_allocations: It can be shared between claims.
         node: The node it sits in where its slice lists devices of several nodes, else "".
-        counter_sets: Counter sets that it consumes: two devices with one in common are parts of one piece of hardware.
+        consumes: What it takes of the driver's counters, by counter set and counter. Two devices with a set in common
+            are parts of one piece of hardware, or one is the whole of it.
     """
 
     name: str
@@ -308,7 +310,7 @@ class PublishedDevice:
     taints: tuple[Taint, ...] = ()
     allow_multiple_allocations: bool = False
     node: str = ""
-    counter_sets: tuple[str, ...] = ()
+    consumes: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -365,6 +367,12 @@ def _quantities(amounts: Iterable[tuple[str, Any]]) -> dict[str, Quantity]:
     return read
 
 
+@lru_cache(maxsize=4096)
+def _counters(amounts: tuple[tuple[str, str], ...]) -> Mapping[str, Quantity]:
+    """Counters by name. The partitions of one model are the same on every card and node, and are kept once."""
+    return _quantities(amounts)
+
+
 def read_device(device: Raw, driver: str) -> PublishedDevice:
     """One entry of `spec.devices` of a ResourceSlice. An attribute or capacity that cannot be read counts as absent."""
     # 1.34's predecessors nest everything but the name under `basic`; drivers of that age are still around in dumps.
@@ -387,9 +395,16 @@ def read_device(device: Raw, driver: str) -> PublishedDevice:
         taints=tuple(read_taint(taint) for taint in body.get("taints") or ()),
         allow_multiple_allocations=bool(body.get("allowMultipleAllocations")),
         node=body.get("nodeName") or "",
-        counter_sets=tuple(
-            consumed["counterSet"] for consumed in body.get("consumesCounters") or () if consumed.get("counterSet")
-        ),
+        consumes={
+            intern(consumed["counterSet"]): _counters(
+                tuple(
+                    (counter, str(amount.get("value") if isinstance(amount, Mapping) else amount))
+                    for counter, amount in sorted((consumed.get("counters") or {}).items())
+                )
+            )
+            for consumed in body.get("consumesCounters") or ()
+            if consumed.get("counterSet")
+        },
     )
 
 

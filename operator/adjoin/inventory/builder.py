@@ -9,6 +9,7 @@ Nothing here decides who gets a device or reads a clock.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 
@@ -229,13 +230,14 @@ class InventoryBuilder:
                 broken=rules.broken,
                 deleting=rules.facts.meta.deleting is not None,
                 guard_unavailable=rules.guarded and not guard_served,
-                withheld=tuple(sorted({*withheld, *parts.get(name, ())}, key=natural_key)),
+                withheld=tuple(sorted(withheld, key=natural_key)),
                 overlaps=tuple(overlaps.get(name, ())),
                 remote=sum(
                     any(offer.matches(device) for offer in rules.published[each.driver])
                     for each in mine
                     for device in each.remote
                 ),
+                parts=parts[name],
             )
             pool = Pool(
                 name=name,
@@ -250,17 +252,16 @@ class InventoryBuilder:
             made[name] = (report, known[1] if known is not None and _equal(known[1], pool) else pool)
         self._made = made
 
-    def _seen(self) -> tuple[dict[str, list[Overlap]], dict[str, list[str]]]:
-        """Overlaps and sentences on partitions by pool, in stable order."""
+    def _seen(self) -> tuple[dict[str, list[Overlap]], Counter[str]]:
+        """By pool its overlaps, in stable order, and how many parts of devices it selects."""
         overlaps: dict[str, list[Overlap]] = {}
-        parts: dict[str, list[str]] = {}
+        parts: Counter[str] = Counter()
         speaking = [name for name, site in self._sites.items() if site.overlaps or site.parts]
         for name in sorted(speaking, key=natural_key):
             site = self._sites[name]
             for overlap in site.overlaps:
                 overlaps.setdefault(overlap.pool, []).append(overlap)
-            for pool, sentence in site.parts.items():
-                parts.setdefault(pool, []).append(sentence)
+            parts.update(site.parts)
         return overlaps, parts
 
     def _selects_any(self, rules: PoolRules, nodes: Iterable[str]) -> bool:

@@ -7,11 +7,13 @@ for one thing only: facts of devices that somebody holds while the newest genera
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from adjoin.facts import PublishedDevice, SliceFacts
 from adjoin.inventory.changes import changed_keys
+from adjoin_allocator.cel import Quantity
 from adjoin_allocator.model import DeviceID, natural_key
 
 Key = tuple[str, str]
@@ -26,6 +28,7 @@ class DriverPool:
         driver: The driver.
         name: The pool's name, for most drivers the node's.
         devices: Devices of the newest generation by node.
+        parts: Names of devices that are parts of a larger one, as far as counters tell.
         remote: Devices of the newest generation that are not local to one node.
         problem: Why nothing new may be placed on the devices (`gpu.nvidia.com/node-a: 1 of 2 slices`), or "".
         older: While there is a problem, devices of earlier generations by name.
@@ -35,6 +38,7 @@ class DriverPool:
     driver: str
     name: str
     devices: Mapping[str, tuple[PublishedDevice, ...]]
+    parts: frozenset[str]
     remote: tuple[PublishedDevice, ...]
     problem: str
     older: Mapping[str, PublishedDevice]
@@ -81,6 +85,7 @@ def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
         driver=driver,
         name=name,
         devices={node: tuple(devices) for node, devices in local.items()},
+        parts=frozenset(name for devices in local.values() for name in _parts(devices)),
         remote=tuple(remote),
         problem=f"{driver}/{name}: {problem}" if problem else "",
         older=older,
@@ -88,6 +93,28 @@ def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
             node for facts in ordered for node in (facts.node, *(device.node for device in facts.devices)) if node
         ),
     )
+
+
+def _parts(devices: Iterable[PublishedDevice]) -> Iterator[str]:
+    """Names of the devices that take less than another one takes of some counter of the same set. The whole of a card
+    takes all of its counter set."""
+    counted = [device for device in devices if device.consumes]
+    most: dict[tuple[str, str], Quantity] = {}
+    for device in counted:
+        for counter_set, counters in device.consumes.items():
+            for counter, amount in counters.items():
+                known = most.get((counter_set, counter))
+                if known is None or known < amount:
+                    most[counter_set, counter] = amount
+    sizes = Counter(counter_set for counter_set, _ in most)
+    for device in counted:
+        whole = all(
+            len(counters) == sizes[counter_set]
+            and all(amount == most[counter_set, counter] for counter, amount in counters.items())
+            for counter_set, counters in device.consumes.items()
+        )
+        if not whole:
+            yield device.name
 
 
 class DriverPools:

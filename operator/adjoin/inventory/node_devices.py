@@ -63,13 +63,14 @@ class NodeDevices:
         devices: Devices of all pools, without those that are only known from a claim.
         identities: What identifies each.
         overlaps: Devices that were selected a second time.
-        parts: Per pool one sentence on partitions that it selects side by side, which cannot be given out yet.
+        parts: By pool how many parts of devices it selects. Giving one out takes from the whole and from other parts,
+            which nobody accounts for yet, so they are nobody's.
     """
 
     devices: tuple[Device, ...]
     identities: Mapping[DeviceID, Identity]
     overlaps: tuple[Overlap, ...]
-    parts: Mapping[str, str]
+    parts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,17 +97,11 @@ def node_devices(site: Surroundings) -> NodeDevices:
     devices: list[Device] = []
     identities: dict[DeviceID, Identity] = {}
     overlaps: list[Overlap] = []
-    parts: dict[str, str] = {}
+    parts: Counter[str] = Counter()
     for driver_pool, rules in site.driver_pools:
-        chosen = list(_published(site, driver_pool, overlaps))
-        if not chosen:
-            continue
-        shared = _shared_counters(driver_pool, chosen)
+        chosen = list(_published(site, driver_pool, overlaps, parts))
         for each, identity in zip(chosen, _identify(site, chosen), strict=True):
-            withheld = driver_pool.problem
-            if each.id in shared:
-                withheld = parts.setdefault(each.rules.name, shared[each.id])
-            devices.append(_device(site, each, identity, _standing(site, each, rules, withheld)))
+            devices.append(_device(site, each, identity, _standing(site, each, rules, driver_pool.problem)))
             identities[each.id] = identity
     unpublished = list(_unpublished(site, overlaps))
     for each, identity in zip(unpublished, _identify(site, unpublished), strict=True):
@@ -119,7 +114,9 @@ def node_devices(site: Surroundings) -> NodeDevices:
     return NodeDevices(tuple(devices), identities, tuple(overlaps), parts)
 
 
-def _published(site: Surroundings, driver_pool: DriverPool, overlaps: list[Overlap]) -> Iterator[_Chosen]:
+def _published(
+    site: Surroundings, driver_pool: DriverPool, overlaps: list[Overlap], parts: Counter[str]
+) -> Iterator[_Chosen]:
     """Devices of a driver's pool that a DevicePool takes: of several the oldest, in it the first name."""
     wanted = [(rules, offer) for rules in site.pools for offer in rules.published.get(driver_pool.driver, ())]
     if not wanted:
@@ -129,6 +126,9 @@ def _published(site: Surroundings, driver_pool: DriverPool, overlaps: list[Overl
         for rules, offer in wanted:
             if not offer.matches(published):
                 continue
+            if published.name in driver_pool.parts:
+                parts[rules.name] += 1
+                break
             if owner is None:
                 owner = _Chosen(driver_pool.id_of(published), rules, offer, published)
             else:
@@ -167,18 +167,6 @@ def _unpublished(site: Surroundings, overlaps: list[Overlap]) -> Iterator[_Chose
 
 def _identify(site: Surroundings, chosen: Sequence[_Chosen]) -> list[Identity]:
     return identify(site.node.name, [(each.rules, each.published) for each in chosen])
-
-
-def _shared_counters(driver_pool: DriverPool, chosen: Sequence[_Chosen]) -> dict[DeviceID, str]:
-    """Devices that are parts of one piece of hardware and are selected side by side. Giving out one takes from the
-    other, which is not accounted for yet, so none of them is given out."""
-    uses = Counter(counters for each in chosen for counters in each.published.counter_sets)
-    return {
-        each.id: f"{driver_pool.driver}/{driver_pool.name}: devices that share {counters} are not supported yet"
-        for each in chosen
-        for counters in each.published.counter_sets
-        if uses[counters] > 1
-    }
 
 
 def _standing(site: Surroundings, each: _Chosen, rules: DriverPoolRules, withheld: str) -> tuple[Standing, str]:

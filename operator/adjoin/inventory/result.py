@@ -40,6 +40,7 @@ class PoolReport:
         withheld: Driver pools on which nothing new may be placed, each with the reason.
         overlaps: Devices that it selects and does not have.
         remote: How many devices it selects that are not local to one node.
+        parts: How many parts of devices (partitions) it selects.
     """
 
     broken: str = ""
@@ -48,6 +49,7 @@ class PoolReport:
     withheld: tuple[str, ...] = ()
     overlaps: tuple[Overlap, ...] = ()
     remote: int = 0
+    parts: int = 0
 
     @property
     def unavailable(self) -> str:
@@ -64,6 +66,10 @@ class PoolReport:
         notes = list(self.withheld)
         if self.remote:
             notes.append(f"{_count(self.remote, 'device')} not local to one node and therefore not offered")
+        if self.parts:
+            notes.append(
+                f"{_count(self.parts, 'part')} of a larger device and not offered: parts are not supported yet"
+            )
         found = []
         if self.unavailable:
             reason = "InvalidSpec" if self.broken else "Deleting" if self.deleting else "GuardUnavailable"
@@ -145,12 +151,11 @@ class Inventory:
             return (id_,)
         for node in driver_pool.devices:
             published = driver_pool.named(node, id_.device)
-            if published is not None and published.counter_sets:
-                sets = set(published.counter_sets)
+            if published is not None and published.consumes:
                 sharing = {
                     driver_pool.id_of(other)
                     for other in driver_pool.devices[node]
-                    if not sets.isdisjoint(other.counter_sets)
+                    if not other.consumes.keys().isdisjoint(published.consumes)
                 }
                 return (id_, *(device.id for device in self.devices.get(node, ()) if device.id in sharing - {id_}))
         return (id_,)

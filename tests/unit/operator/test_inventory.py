@@ -480,31 +480,27 @@ class TestOtherSources:
 
 
 class TestParts:
-    def parts(self) -> dict[str, Any]:
-        counters = [{"counterSet": "gpu-0", "counters": {"memory": {"value": "40Gi"}}}]
-        slices = resourceslice("n1", GPU, {"gpu-0": {}, "gpu-0-mig-0": {}, "gpu-1": {}})
-        for device in slices["spec"]["devices"][:2]:
-            device["consumesCounters"] = counters
+    def sliced(self) -> dict[str, Any]:
+        slices = resourceslice("n1", GPU, {"gpu-0": {}, "gpu-0-mig-0": {}, "gpu-0-mig-1": {}, "gpu-1": {}, "gpu-2": {}})
+        for device, memory in zip(slices["spec"]["devices"], ("40Gi", "5Gi", "10Gi", "40Gi", None), strict=True):
+            if memory is not None:
+                counters = {"counterSet": device["name"][:5], "counters": {"memory": {"value": memory}}}
+                device["consumesCounters"] = [counters]
         return slices
 
-    def test_parts_of_one_card_are_not_given_out_side_by_side(self) -> None:
-        inventory = build(devicepool(delivery=NO_GUARD), node(), self.parts())
-        assert standings(inventory) == {
-            "gpu-0": Standing.WITHHELD,
-            "gpu-0-mig-0": Standing.WITHHELD,
-            "gpu-1": Standing.OFFERED,
-        }
-        assert "not supported yet" in inventory.pools["training"].withheld[0]
+    def test_parts_of_a_card_are_not_offered_beside_the_whole(self) -> None:
+        inventory = build(devicepool(delivery=NO_GUARD), node(), self.sliced())
+        assert names(inventory) == ["gpu-0", "gpu-1", "gpu-2"]
+        assert conditions(inventory)["Ready"] == (
+            "2 parts are of a larger device and not offered: parts are not supported yet"
+        )
 
-    def test_a_part_that_somebody_has_keeps_the_card_from_us(self) -> None:
-        whole = copy.deepcopy(GPUS)
-        whole["source"]["resourceSlices"]["selectors"] = [
-            {"cel": f"device.driver == '{GPU}' && !has(device.attributes['x'].y)"}
-        ]
-        inventory = build(devicepool(devices=[whole], delivery=NO_GUARD), node(), self.parts())
+    def test_a_part_that_somebody_has_keeps_the_whole_from_us(self) -> None:
+        inventory = build(devicepool(delivery=NO_GUARD), node(), self.sliced())
         part, card = DeviceID(GPU, "n1", "gpu-0-mig-0"), DeviceID(GPU, "n1", "gpu-0")
         assert set(inventory.excluded_by(part)) == {part, card}
-        assert inventory.excluded_by(DeviceID(GPU, "n1", "gpu-1")) == (DeviceID(GPU, "n1", "gpu-1"),)
+        for alone in ("gpu-1", "gpu-2", "gpu-9"):
+            assert inventory.excluded_by(DeviceID(GPU, "n1", alone)) == (DeviceID(GPU, "n1", alone),)
 
 
 class TestDefaultPool:

@@ -111,9 +111,8 @@ def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
     members: dict[tuple[Shape, Sort, int, str, tuple[int, ...]], list[int]] = {}
     for position, (view, sort) in enumerate(zip(index.views, placer.sorts(ask), strict=True)):
         free, stands = ledger.free[position], view.standing
-        back = ledger.releasing.get(position, 0)
-        unheld = ~(back | ledger.claimed.get(position, 0))
-        spare = (back & view.offered, *(stands[standing] & unheld for standing in _STANDING.values()))
+        unheld = ~ledger.held(position)
+        spare = (ledger.back(position) & view.offered, *(stands[standing] & unheld for standing in _STANDING.values()))
         shut = index.closed.get(position)
         members.setdefault((view.shape, sort, free, shut[0] if shut else "", spare), []).append(position)
     groups = tuple(

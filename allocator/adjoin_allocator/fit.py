@@ -90,6 +90,10 @@ class Fitter:
             form = self._forms[signature] = Form(signature)
         return form
 
+    def answers(self, form: Form) -> Mapping[State, Fit | Misfit]:
+        """What is remembered for a form."""
+        return self._answers.get(form, {})
+
     def fit(self, form: Form, state: State) -> Fit | Misfit:
         """The best choice for one replica in nodes of this state."""
         answers = self._answers.get(form)

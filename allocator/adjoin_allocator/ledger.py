@@ -1,8 +1,10 @@
-"""Who holds what, while one decision is made.
+"""Who holds what.
 
-In come the pool indexes and a snapshot's claims and holds; out come free sets, nodes of equal state in buckets, and
-counts. The ledger is the only thing that changes during a decision: `take` changes it, `checkpoint` and `roll_back`
-undo that exactly. It lives inside one `plan()` and is never shared.
+In come a snapshot's claims and holds, out come free sets, nodes of equal state in buckets, claims that lack replicas,
+and counts. `Ledger.enter` brings it to a snapshot; what did not change since the last one (by identity) is not looked
+at again, which changes speed and nothing else. Within a decision `take` gives devices away, `checkpoint` and
+`roll_back` undo that exactly; a decision ends by rolling back all of it, since only what stands in a snapshot is
+true.
 
 When two statuses name one device, the older claim (creation time, then UID) keeps it. The other's replica loses: it
 counts as not placed, its index is in `conflicts`, and what else it names stays taken, as on its way back, until its
@@ -13,12 +15,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from adjoin_allocator.model import Claim, ClaimUID, HoldKind, PlacedReplica, ReplicaState, Standing
+from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HoldKind, PlacedReplica, ReplicaState, Standing
 from adjoin_allocator.nodes import Nodes, PoolIndex, Sort, State
 from adjoin_allocator.results import DeviceCounts
 from adjoin_allocator.snapshot import Snapshot
+
+QUESTIONS = 32
+"""How many questions' buckets are kept up at once."""
 
 
 class Buckets:
@@ -56,81 +62,113 @@ class PoolLedger:
     def __init__(self, index: PoolIndex) -> None:
         self.index = index
         self.free = [view.offered for view in index.views]
-        self.claimed: dict[int, int] = {}
-        """Held by claims, or allocated to somebody else's ResourceClaim."""
-        self.releasing: dict[int, int] = {}
-        """On their way back."""
+        self._claims: dict[int, int] = {}
+        self._claims_back: dict[int, int] = {}
+        self._others: dict[int, int] = {}
+        self._others_back: dict[int, int] = {}
+        self._given: dict[int, int] = {}
         self._buckets: dict[int, Buckets] = {}
+        self._tally: Counter[tuple[str, Standing]] = Counter(index.tally)
+        """Devices that nobody holds, by name and standing."""
+        self._allocated: Counter[str] = Counter()
+        self._releasing: Counter[str] = Counter()
 
-    def hold(self, position: int, mask: int, releasing: bool) -> None:
-        """Marks devices as held; before any `buckets`."""
-        holders = self.releasing if releasing else self.claimed
-        holders[position] = holders.get(position, 0) | mask
-        self.free[position] &= ~mask
+    def back(self, position: int) -> int:
+        """Devices of a node that are on their way back."""
+        return self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+
+    def held(self, position: int) -> int:
+        """Devices of a node that somebody has, those on their way back among them."""
+        mine = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0)
+        return mine | self.back(position)
+
+    def claims(self, position: int) -> int:
+        """Devices of a node that claims of the snapshot have."""
+        return self._claims.get(position, 0) | self._claims_back.get(position, 0)
+
+    def claimed(self, position: int, mask: int, back: bool, add: bool) -> None:
+        """A claim of the snapshot holds these devices, or no longer does."""
+        self._change(self._claims_back if back else self._claims, position, mask, add)
+
+    def taken(self, position: int, mask: int, back: bool, add: bool) -> None:
+        """Somebody else holds these devices, or no longer does."""
+        self._change(self._others_back if back else self._others, position, mask, add)
+
+    def give(self, position: int, mask: int, add: bool) -> None:
+        """This decision gives these devices away, or takes that back."""
+        self._change(self._given, position, mask, add)
 
     def buckets(self, sorts: Sequence[Sort]) -> Buckets:
         """Open nodes by state, kept up from now on. `sorts` are a question's, always the same object for it."""
         buckets = self._buckets.get(id(sorts))
         if buckets is None:
+            while len(self._buckets) >= QUESTIONS:
+                del self._buckets[next(iter(self._buckets))]
             buckets = self._buckets[id(sorts)] = Buckets(sorts, self.index, self.free)
         return buckets
-
-    def change(self, position: int, mask: int, give: bool) -> None:
-        """Gives free devices of a node to a claim, or takes such devices back."""
-        before = self.free[position]
-        self.free[position] = after = before & ~mask if give else before | mask
-        held = self.claimed.get(position, 0)
-        self.claimed[position] = held | mask if give else held & ~mask
-        for buckets in self._buckets.values():
-            buckets.move(self.index, position, before, after)
 
     def counts(self) -> Mapping[str, DeviceCounts]:
         """Devices by name, each counted once. Withheld devices count as unhealthy, unguarded ones as reserved, since
         neither can be given to anybody now.
         """
-        index = self.index
-        by_standing: Counter[tuple[str, Standing]] = Counter(index.tally)
-        claimed: Counter[str] = Counter()
-        releasing: Counter[str] = Counter()
-        for (shape_kinds, stands, mine, back), nodes in self._held().items():
-            for kind, mask in shape_kinds:
-                gone = mask & dict(stands)[Standing.MISSING]
-                back_here = mask & back & ~gone
-                mine_here = mask & mine & ~gone & ~back
-                releasing[kind] += back_here.bit_count() * nodes
-                claimed[kind] += mine_here.bit_count() * nodes
-                for stand, devices in stands:
-                    by_standing[kind, stand] -= (devices & (back_here | mine_here)).bit_count() * nodes
-        names = dict.fromkeys((*(name.name for name in index.pool.devices), *(kind for kind, _ in index.tally)))
+        tally, whole = self._tally, self.index.tally
+        names = dict.fromkeys((*(name.name for name in self.index.pool.devices), *(kind for kind, _ in whole)))
         return {
             name: DeviceCounts(
-                capacity=sum(index.tally.get((name, stand), 0) for stand in Standing),
-                free=by_standing[name, Standing.OFFERED],
-                allocated=claimed[name],
-                reserved=by_standing[name, Standing.UNGUARDED],
-                releasing=releasing[name],
-                unhealthy=by_standing[name, Standing.UNHEALTHY] + by_standing[name, Standing.WITHHELD],
-                missing=by_standing[name, Standing.MISSING],
+                capacity=sum(whole.get((name, stand), 0) for stand in Standing),
+                free=tally[name, Standing.OFFERED],
+                allocated=self._allocated[name],
+                reserved=tally[name, Standing.UNGUARDED],
+                releasing=self._releasing[name],
+                unhealthy=tally[name, Standing.UNHEALTHY] + tally[name, Standing.WITHHELD],
+                missing=tally[name, Standing.MISSING],
             )
             for name in names
         }
 
-    def _held(self) -> Mapping[tuple[Sequence[tuple[str, int]], Sequence[tuple[Standing, int]], int, int], int]:
-        """Nodes with holders, equal ones together: devices by name, by standing, held, on their way back."""
-        held: Counter[tuple[Sequence[tuple[str, int]], Sequence[tuple[Standing, int]], int, int]] = Counter()
-        for position in {**self.claimed, **self.releasing}:
-            view = self.index.views[position]
-            held[
-                tuple(view.shape.kinds.items()),
-                tuple(view.standing.items()),
-                self.claimed.get(position, 0),
-                self.releasing.get(position, 0),
-            ] += 1
-        return held
+    def _change(self, layer: dict[int, int], position: int, mask: int, add: bool) -> None:
+        self._count(position, -1)
+        old = layer.get(position, 0)
+        new = old | mask if add else old & ~mask
+        if new:
+            layer[position] = new
+        elif old:
+            del layer[position]
+        self._count(position, 1)
+        before, after = self.free[position], self.index.views[position].offered & ~self.held(position)
+        if before != after:
+            self.free[position] = after
+            for buckets in self._buckets.values():
+                buckets.move(self.index, position, before, after)
+
+    def _count(self, position: int, sign: int) -> None:
+        """Adds a node's held devices to the counts, or takes them out. A missing device counts as missing whoever holds
+        it, and one on its way back as such, whoever else holds it.
+        """
+        held = self.held(position)
+        if not held:
+            return
+        view, back = self.index.views[position], self.back(position)
+        held &= ~view.standing[Standing.MISSING]
+        for kind, mask in view.shape.kinds.items():
+            here = mask & held
+            if here:
+                releasing = (here & back).bit_count() * sign
+                self._releasing[kind] += releasing
+                self._allocated[kind] += here.bit_count() * sign - releasing
+                for stand, devices in view.standing.items():
+                    if here & devices:
+                        self._tally[kind, stand] -= (here & devices).bit_count() * sign
 
 
-Places = Mapping[tuple[str, int], int]
-"""Devices by pool and position."""
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Devices of one replica on one node."""
+
+    pool: PoolLedger
+    position: int
+    mask: int
+    back: bool
 
 
 class Ledger:
@@ -139,49 +177,41 @@ class Ledger:
     Attributes:
         pools: By name.
         conflicts: By claim the indexes of its replicas that name a device of an older claim.
+        lacking: By claim the indexes of wanted replicas without devices; claims that lack none, or are being deleted,
+            are not in it.
     """
 
-    def __init__(self, nodes: Nodes, snapshot: Snapshot, now: float) -> None:
-        self.pools = {name: PoolLedger(index) for name, index in nodes.index(snapshot).items()}
+    def __init__(self, nodes: Nodes) -> None:
+        self.pools: dict[str, PoolLedger] = {}
         self.conflicts: dict[ClaimUID, tuple[int, ...]] = {}
-        self._journal: list[tuple[PoolLedger, int, int, bool]] = []
+        self.lacking: dict[ClaimUID, tuple[int, ...]] = {}
         self._nodes = nodes
-        placed = [
-            (claim, replica, self._places(replica))
-            for claim in snapshot.claims
-            if claim.placed
-            for replica in claim.placed
-        ]
-        if _overlap(places for _, _, places in placed):
-            placed = self._settle(placed, now)
-        for claim, replica, places in placed:
-            back = claim.deleting or replica.state is ReplicaState.RELEASING
-            back = back or replica.index in self.conflicts.get(claim.uid, ())
-            for (pool, position), mask in places.items():
-                self.pools[pool].hold(position, mask, back)
-        for device, hold in snapshot.holds.items():
-            found = nodes.locate(device)
-            if found is not None:
-                index, position, bit = found
-                self.pools[index.pool.name].hold(position, 1 << bit, hold.kind is HoldKind.RELEASING)
+        self._journal: list[tuple[PoolLedger, int, int, bool]] = []
+        self._known: dict[ClaimUID, tuple[Claim, tuple[_Entry, ...]]] = {}
+        self._holds: Mapping[DeviceID, Hold] = {}
 
-    def present(self, claim: Claim) -> frozenset[int]:
-        """Replicas that have their devices, and need none now."""
-        lost = self.conflicts.get(claim.uid, ())
-        return frozenset(replica.index for replica in claim.placed if replica.index not in lost)
+    def enter(self, snapshot: Snapshot, now: float) -> None:
+        """Brings the ledger to the snapshot. Nothing may be given away at this moment."""
+        assert not self._journal, "a decision is under way"
+        indexes = self._nodes.index(snapshot)
+        same = len(indexes) == len(self.pools) and all(
+            name in self.pools and self.pools[name].index is index for name, index in indexes.items()
+        )
+        if not same or self.conflicts or not self._follow(snapshot):
+            self._rebuild(snapshot, indexes, now)
 
     def take(self, pool: str, position: int, mask: int) -> None:
-        """Gives free devices of one node to a claim."""
+        """Gives free devices of one node away."""
         ledger = self.pools[pool]
         assert mask & ~ledger.free[position] == 0, "a device is given that is not free"
-        ledger.change(position, mask, give=True)
+        ledger.give(position, mask, add=True)
         self._journal.append((ledger, position, mask, True))
 
     def give_back(self, pool: str, position: int, mask: int) -> None:
-        """Takes back devices that `take` gave."""
+        """Takes back devices that `take` gave away."""
         ledger = self.pools[pool]
-        assert mask & ledger.free[position] == 0, "a device comes back that was not taken"
-        ledger.change(position, mask, give=False)
+        assert mask & ledger.free[position] == 0, "a device comes back that was not given"
+        ledger.give(position, mask, add=False)
         self._journal.append((ledger, position, mask, False))
 
     def checkpoint(self) -> int:
@@ -192,45 +222,88 @@ class Ledger:
         """Undoes everything since `mark`."""
         while len(self._journal) > mark:
             ledger, position, mask, given = self._journal.pop()
-            ledger.change(position, mask, give=not given)
+            ledger.give(position, mask, add=not given)
 
-    def _places(self, replica: PlacedReplica) -> Places:
-        places: dict[tuple[str, int], int] = {}
+    # Following snapshots
+
+    def _follow(self, snapshot: Snapshot) -> bool:
+        """Enters what changed. False when a device is named twice, and then the ledger must be rebuilt."""
+        known = self._known
+        fresh = [claim for claim in snapshot.claims if (old := known.get(claim.uid)) is None or old[0] is not claim]
+        gone = []
+        if len(known) + sum(claim.uid not in known for claim in fresh) != len(snapshot.claims):
+            there = {claim.uid for claim in snapshot.claims}
+            gone = [uid for uid in known if uid not in there]
+        for uid in (*gone, *(claim.uid for claim in fresh if claim.uid in known)):
+            for entry in known.pop(uid)[1]:
+                entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
+            self.lacking.pop(uid, None)
+        for claim in fresh:
+            entries: list[_Entry] = []
+            for replica in claim.placed:
+                for entry in self._places(replica, claim.deleting or replica.state is ReplicaState.RELEASING):
+                    if entry.pool.claims(entry.position) & entry.mask:
+                        return False
+                    entry.pool.claimed(entry.position, entry.mask, entry.back, add=True)
+                    entries.append(entry)
+            self._remember(claim, tuple(entries))
+        if snapshot.holds is not self._holds:
+            for holds, add in ((self._holds, False), (snapshot.holds, True)):
+                self._enter_holds(holds, add)
+            self._holds = snapshot.holds
+        return True
+
+    def _rebuild(self, snapshot: Snapshot, indexes: Mapping[str, PoolIndex], now: float) -> None:
+        self.pools = {name: PoolLedger(index) for name, index in indexes.items()}
+        self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
+
+        def age(claim: Claim) -> tuple[float, str]:
+            return now if claim.created is None else claim.created, claim.uid
+
+        for claim in sorted(snapshot.claims, key=age):
+            entries: list[_Entry] = []
+            lost = []
+            for replica in sorted(claim.placed, key=lambda replica: replica.index):
+                back = claim.deleting or replica.state is ReplicaState.RELEASING
+                mine = list(self._places(replica, back))
+                if any(entry.pool.claims(entry.position) & entry.mask for entry in mine):
+                    lost.append(replica.index)
+                    mine = [
+                        replace(entry, mask=entry.mask & ~entry.pool.claims(entry.position), back=True)
+                        for entry in mine
+                    ]
+                for entry in mine:
+                    entry.pool.claimed(entry.position, entry.mask, entry.back, add=True)
+                entries += mine
+            if lost:
+                self.conflicts[claim.uid] = tuple(lost)
+            self._remember(claim, tuple(entries))
+        self._enter_holds(snapshot.holds, add=True)
+
+    def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
+        self._known[claim.uid] = (claim, entries)
+        if not claim.deleting:
+            lost = self.conflicts.get(claim.uid, ())
+            present = {replica.index for replica in claim.placed if replica.index not in lost}
+            missing = tuple(index for index in range(claim.replicas) if index not in present)
+            if missing:
+                self.lacking[claim.uid] = missing
+
+    def _places(self, replica: PlacedReplica, back: bool) -> Iterator[_Entry]:
+        """What a replica's status names, as far as it exists; of a device that is named twice once."""
+        masks: dict[tuple[str, int], int] = {}
         for device in replica.devices:
             found = self._nodes.locate(device.id)
             if found is not None:
                 index, position, bit = found
                 key = (index.pool.name, position)
-                places[key] = places.get(key, 0) | 1 << bit
-        return places
+                masks[key] = masks.get(key, 0) | 1 << bit
+        for (pool, position), mask in masks.items():
+            yield _Entry(self.pools[pool], position, mask, back)
 
-    def _settle(
-        self, placed: Sequence[tuple[Claim, PlacedReplica, Places]], now: float
-    ) -> list[tuple[Claim, PlacedReplica, Places]]:
-        """The same with every device once: the older claim's. Records who lost."""
-
-        def age(entry: tuple[Claim, PlacedReplica, Places]) -> tuple[float, str, int]:
-            claim, replica, _ = entry
-            return (now if claim.created is None else claim.created), claim.uid, replica.index
-
-        settled: list[tuple[Claim, PlacedReplica, Places]] = []
-        taken: dict[tuple[str, int], int] = {}
-        for claim, replica, places in sorted(placed, key=age):
-            mine = {key: mask & ~taken.get(key, 0) for key, mask in places.items()}
-            if mine != places:
-                self.conflicts[claim.uid] = (*self.conflicts.get(claim.uid, ()), replica.index)
-            for key, mask in places.items():
-                taken[key] = taken.get(key, 0) | mask
-            settled.append((claim, replica, mine))
-        return settled
-
-
-def _overlap(all_places: Iterable[Places]) -> bool:
-    taken: dict[tuple[str, int], int] = {}
-    for places in all_places:
-        for key, mask in places.items():
-            known = taken.get(key, 0)
-            if known & mask:
-                return True
-            taken[key] = known | mask
-    return False
+    def _enter_holds(self, holds: Mapping[DeviceID, Hold], add: bool) -> None:
+        for device, hold in holds.items():
+            found = self._nodes.locate(device)
+            if found is not None:
+                index, position, bit = found
+                self.pools[index.pool.name].taken(position, 1 << bit, hold.kind is HoldKind.RELEASING, add)

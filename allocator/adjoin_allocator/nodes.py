@@ -150,6 +150,7 @@ class PoolIndex:
     closed: Mapping[int, tuple[str, str]]
     tally: Mapping[tuple[str, Standing], int]
     mismatches: tuple[Mismatch, ...]
+    shapes: frozenset[Shape]
 
 
 GONE = "gone"
@@ -300,7 +301,8 @@ class Nodes:
             for kind, standing, count in part:
                 tally[kind, standing] += count * times
         mismatches = tuple(view.mismatch for view in ordered if view.mismatch is not None)
-        return PoolIndex(pool, ordered, position, shut, tally, mismatches)
+        shapes = frozenset(view.shape for view in ordered)
+        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes)
 
     def _compile(self, name: str, pool: Pool, beside: tuple[Device, ...]) -> NodeView:
         devices = tuple(device for device in beside if device.device_pool == pool.name)

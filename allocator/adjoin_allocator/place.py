@@ -55,13 +55,13 @@ class Effort:
     states: int = 0
     known: set[State] | None = None
 
-    def spend(self, state: State, states: int) -> None:
-        """Counts the states of one search."""
-        if self.known is not None:
-            if state in self.known:
-                return
-            self.known.add(state)
-        self.states += states
+    def spend(self, state: State, states: int) -> int:
+        """Counts the states of one search; all that were seen so far."""
+        if self.known is None or state not in self.known:
+            self.states += states
+            if self.known is not None:
+                self.known.add(state)
+        return self.states
 
 
 class Placer:
@@ -96,13 +96,12 @@ class Placer:
         lines if a node has enough devices, else their number.
         """
         ledger = self.ledger.pools[ask.pool]
-        form, fit = ask.form, self.fitter.fit
+        form, answers = ask.form, self.fitter.answers(ask.form)
         best: tuple[tuple[int, ...], float, int, Fit] | None = None
         obstacle = Obstacle.COUNT
         for state, positions in ledger.buckets(self.sorts(ask)).states.items():
-            answer = fit(form, state)
-            effort.spend(state, answer.states)
-            if effort.states > STATE_LIMIT:
+            answer = answers.get(state) or self.fitter.fit(form, state)
+            if effort.spend(state, answer.states) > STATE_LIMIT:
                 return Obstacle.LIMIT
             if isinstance(answer, Fit):
                 if best is None or answer.objective <= best[0]:

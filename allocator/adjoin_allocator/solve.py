@@ -23,7 +23,7 @@ from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
 from adjoin_allocator.nearest import nearest
-from adjoin_allocator.nodes import Nodes
+from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service_order
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
@@ -41,6 +41,7 @@ class Memo:
     def __init__(self) -> None:
         self.nodes = Nodes()
         self.fitter = Fitter()
+        self.ledger = Ledger(self.nodes)
 
 
 def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
@@ -52,15 +53,20 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     distinct state of nodes; states that `memo` has not seen yet are searched.
     """
     memo = memo or Memo()
-    ledger = Ledger(memo.nodes, snapshot, now)
-    run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
-    for claim in service_order([claim for claim in snapshot.claims if run.lacks(claim)], now):
-        run.serve(claim)
-    run.explain()
-    pools = {}
-    for name, pool in ledger.pools.items():
-        pools[name] = PoolPlan(name=name, counts=pool.counts(), mismatches=pool.index.mismatches)
-    shapes = {view.shape for pool in ledger.pools.values() for view in pool.index.views}
+    ledger = memo.ledger
+    ledger.enter(snapshot, now)
+    try:
+        run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
+        for claim in service_order([claim for claim in snapshot.claims if claim.uid in ledger.lacking], now):
+            run.serve(claim)
+        run.explain()
+        pools = {
+            name: PoolPlan(name=name, counts=pool.counts(), mismatches=pool.index.mismatches)
+            for name, pool in ledger.pools.items()
+        }
+    finally:
+        ledger.roll_back(0)
+    shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
     return Plan(claims=run.answers(), pools=pools, stats=Stats(run.served, run.states, len(shapes)))
 
 
@@ -87,16 +93,6 @@ class _Run:
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
 
-    def lacks(self, claim: Claim) -> bool:
-        """Whether replicas are wanted that have no devices."""
-        return not claim.deleting and bool(self._missing(claim))
-
-    def _missing(self, claim: Claim) -> list[int]:
-        if not claim.placed:
-            return list(range(claim.replicas))
-        present = self.ledger.present(claim)
-        return [index for index in range(claim.replicas) if index not in present]
-
     def serve(self, claim: Claim) -> None:
         """Places what fits of a claim."""
         self.served += 1
@@ -105,7 +101,7 @@ class _Run:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
         ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity)
-        missing = self._missing(claim)
+        missing = self.ledger.lacking[claim.uid]
         effort = Effort(known=set() if len(missing) > 1 else None)
         placements: list[Placement] = []
         obstacle: Obstacle | None = None
@@ -184,12 +180,12 @@ class _Run:
 
     def answers(self) -> Mapping[ClaimUID, ClaimPlan]:
         """What is said of each claim, in the order of the input."""
+        plans, conflicts = self._plans, self.ledger.conflicts
         answers: dict[ClaimUID, ClaimPlan] = {}
         for claim in self.snapshot.claims:
-            answer = self._plans.get(claim.uid)
-            lost = self.ledger.conflicts.get(claim.uid, ())
-            if lost:
-                answer = replace(answer or ClaimPlan(uid=claim.uid), conflicts=tuple(sorted(set(lost))))
-            if answer is not None:
-                answers[claim.uid] = answer
+            if claim.uid in conflicts:
+                answer = plans.get(claim.uid, ClaimPlan(uid=claim.uid))
+                answers[claim.uid] = replace(answer, conflicts=conflicts[claim.uid])
+            elif claim.uid in plans:
+                answers[claim.uid] = plans[claim.uid]
         return answers

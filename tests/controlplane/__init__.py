@@ -6,7 +6,7 @@ shall differ from the defaults, `ensure` builds the programs behind it, `create_
 
 from tests.controlplane.build import BuildError, ensure
 from tests.controlplane.client import ApiFailure
-from tests.controlplane.nodes import create_objects, simulated_node, wait_nodes_ready
+from tests.controlplane.nodes import create_objects, simulate, simulated_node, wait_nodes_ready
 from tests.controlplane.options import Options
 from tests.controlplane.recipes import Group
 from tests.controlplane.server import ControlPlane, StartError
@@ -20,6 +20,7 @@ __all__ = [
     "StartError",
     "create_objects",
     "ensure",
+    "simulate",
     "simulated_node",
     "wait_nodes_ready",
 ]

@@ -210,7 +210,7 @@ def _build(plan: Recipe, toolchain: Toolchain, home: Path, missing: Sequence[str
         if programs:
             report(
                 f"{plan.group}: building {', '.join(program.name for program in programs)} {plan.version} "
-                f"with {toolchain.version} ({plan.cold_hint} on two cores when nothing is cached)"
+                f"with {toolchain.version} ({plan.cold_hint} on two cores the first time)"
             )
             # One command for all, so that packages which programs share are compiled once.
             command = ["go", "build", "-v", "-buildvcs=false", "-trimpath"]

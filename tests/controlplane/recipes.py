@@ -96,7 +96,7 @@ def recipe(group: Group) -> Recipe:
                 ),
             ),
             link_flags=tuple(f"-X {stamp}.{name}={value}" for stamp in stamps for name, value in facts.items()),
-            cold_hint="5 to 8 minutes",
+            cold_hint="6 to 14 minutes",
         )
     if group is Group.KWOK:
         module, directory = "sigs.k8s.io/kwok", HERE / "kwok"
@@ -108,7 +108,7 @@ def recipe(group: Group) -> Recipe:
             version=version,
             programs=(Program("kwok", f"{module}/cmd/kwok", "kwok"),),
             files=tuple((f"stages/{name}.yaml", path) for name, path in STAGES.items()),
-            cold_hint="1 to 2 minutes",
+            cold_hint="about a minute",
         )
     if group is Group.HELM:
         module, directory = "helm.sh/helm/v4", HERE / "helm"
@@ -120,7 +120,7 @@ def recipe(group: Group) -> Recipe:
             version=version,
             programs=(Program("helm", f"{module}/cmd/helm", "helm"),),
             link_flags=(f"-X {module}/internal/version.version={version}",),
-            cold_hint="1 to 3 minutes",
+            cold_hint="2 to 4 minutes",
         )
     module, directory = "k8s.io/dynamic-resource-allocation", HERE / "celoracle"
     return Recipe(

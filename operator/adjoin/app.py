@@ -36,6 +36,7 @@ from adjoin import admission, handlers
 from adjoin.api.names import API_VERSION, PLURALS
 from adjoin.cache import Cache
 from adjoin.decision import Decider
+from adjoin.facts import ClaimFacts
 from adjoin.intents import Kind
 from adjoin.kube import ConfigurationError, Kube, KubeError, Login, NotFound
 from adjoin.lease import Elector, LeadershipLost
@@ -217,12 +218,16 @@ def configure_logging(level: str, format_: str) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
-    renderer: Any
+    # Tracebacks without local variables: those may be tokens and keys.
     if format_ == "json":
-        renderer = structlog.processors.JSONRenderer()
-        tail: list[Any] = [structlog.processors.dict_tracebacks, renderer]
+        tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        tail: list[Any] = [
+            structlog.processors.ExceptionRenderer(tracebacks),
+            structlog.processors.JSONRenderer(default=str),
+        ]
     else:
-        tail = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        plain = structlog.dev.plain_traceback
+        tail = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -412,6 +417,14 @@ class Operator:
             self._serving = False
             if server is not None:
                 await server.close()
+
+    async def _find_claim(self, namespace: str, name: str) -> ClaimFacts | None:
+        """A claim applied a moment ago with its pod. An API error fails the admission, which is tried again."""
+        found, _ = await self._kube.find(Kind.DEVICE_CLAIM, namespace, name)
+        if found is not None:
+            self.cache.ingest(Kind.DEVICE_CLAIM, found)
+        claim = self.cache.named(Kind.DEVICE_CLAIM, namespace, name)
+        return claim if isinstance(claim, ClaimFacts) else None
 
     async def _access_for_kopf(self) -> Any:
         # kopf logs in anew only after a 401, and gives up when it gets the same token twice.

@@ -158,6 +158,7 @@ class _Table:
         self.known: dict[str, Facts] = {}
         self.versions: dict[str, int] = {}
         self.ends: dict[str, int] = {}
+        self.names: dict[tuple[str, str], str] = {}
         self.listed = False
         self.changed = True
         self._frozen: Mapping[str, Facts] = MappingProxyType({})
@@ -173,6 +174,9 @@ class _Table:
             return None
         known = self.known.get(uid)
         self.versions[uid] = version
+        key = (facts.meta.namespace, facts.meta.name)
+        if version >= self.versions.get(self.names.get(key, ""), -1):
+            self.names[key] = uid
         same = known is not None and _same(known, facts)
         if not (same and self.kind in READ_ONLY):
             self.known[uid] = facts
@@ -189,7 +193,11 @@ class _Table:
             del self.ends[next(iter(self.ends))]
         self.versions.pop(uid, None)
         gone = self.known.pop(uid, None)
-        self.changed = self.changed or gone is not None
+        if gone is not None:
+            self.changed = True
+            key = (gone.meta.namespace, gone.meta.name)
+            if self.names.get(key) == uid:
+                del self.names[key]
         return gone
 
     def freeze(self, overlay: Mapping[str, Facts]) -> Mapping[str, Facts]:
@@ -251,11 +259,9 @@ class Cache:
         return self._tables[kind].known.get(uid)
 
     def named(self, kind: Kind, namespace: str, name: str) -> Facts | None:
-        """The object of that name. Walks the table: for rare questions."""
-        for facts in self._tables[kind].known.values():
-            if facts.meta.name == name and facts.meta.namespace == namespace:
-                return facts
-        return None
+        """The object of that name; of two, the newer."""
+        table = self._tables[kind]
+        return table.known.get(table.names.get((namespace, name), ""))
 
     def versions(self, kind: Kind) -> Mapping[str, int]:
         """Newest known version by UID."""

@@ -92,7 +92,7 @@ class Elector:
         while True:
             # Never past the deadline: noticing late is as bad as not noticing.
             await self._pause(until=self.deadline)
-            if await self._attempt():
+            if await self._renew():
                 continue
             if self.holder != self.identity or not self.leading:
                 self.deadline = float("-inf")
@@ -121,6 +121,14 @@ class Elector:
         body = self._body(lease, holder="", seconds=1)
         await self._kube.replace(Kind.LEASE, self._namespace, self._name, body, seconds=RETRY_SECONDS)
 
+    async def _renew(self) -> bool:
+        """An attempt that ends with the leadership itself: at its deadline there is nothing left to wait for."""
+        try:
+            async with asyncio.timeout(max(self.deadline - self._clock(), 0.0)):
+                return await self._attempt()
+        except TimeoutError:
+            return False
+
     async def _attempt(self) -> bool:
         """One try to take or renew the Lease. Whether it succeeded; never raises an API error."""
         started = self._clock()
@@ -130,11 +138,11 @@ class Elector:
                 await self._look()
             if self._lease is None:
                 body = self._body(None, holder=self.identity)
-                lease = await self._kube.create(Kind.LEASE, self._namespace, body, seconds=RETRY_SECONDS)
+                lease = await self._kube.create(Kind.LEASE, self._namespace, body, seconds=RETRY_SECONDS * 2)
             elif self._free():
                 body = self._body(self._lease, holder=self.identity)
                 lease = await self._kube.replace(
-                    Kind.LEASE, self._namespace, self._name, body, seconds=self._patience(started)
+                    Kind.LEASE, self._namespace, self._name, body, seconds=RETRY_SECONDS * 2
                 )
             else:
                 return False
@@ -148,9 +156,6 @@ class Elector:
         self._note(lease)
         self.deadline = started + DEADLINE_SECONDS
         return True
-
-    def _patience(self, started: float) -> float:
-        return RETRY_SECONDS * 2 if not self.leading else max(min(RETRY_SECONDS * 2, self.deadline - started), 0.1)
 
     async def _look(self) -> None:
         try:

@@ -20,6 +20,8 @@ from adjoin.metrics import Metrics
 
 IDLE_SECONDS: Final = 0.02
 LONGEST_SECONDS: Final = 0.25
+LEAST_SECONDS: Final = 0.05
+"""A decision that wants to be made again at once gets this much rest."""
 LOOK_SECONDS: Final = 1.0
 """How often a planner that may not decide looks whether it may."""
 FAILURES: Final = 5
@@ -149,7 +151,8 @@ class Planner:
                 self._batcher.notify()
             if taken:
                 _log.debug("handed over", intents=taken)
-            self._wake = None if decision.wake_at is None else loop.time() + max(decision.wake_at - self._now(), 0.0)
+            rest = None if decision.wake_at is None else decision.wake_at - self._now()
+            self._wake = None if rest is None else loop.time() + max(rest, LEAST_SECONDS)
 
     def _may_decide(self) -> bool:
         if not self._fence.leading or not self._cache.synced:

@@ -381,7 +381,7 @@ class Writer:
             except AlreadyExists:
                 pass
             except KubeError as error:
-                _log.info("an event was not written", event=step.name, namespace=step.namespace, error=str(error))
+                _log.info("an event was not written", name=step.name, namespace=step.namespace, error=str(error))
                 continue
             _remember(self._said, key, None)
 

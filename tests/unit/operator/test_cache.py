@@ -138,6 +138,17 @@ class TestNewestWins:
         cache.ingest_end(Kind.NODE, node(uid="n-5", version=9), NOW)
         assert cache.view(NOW).nodes["n1"].meta.uid == "n-7"
 
+    def test_a_name_means_the_newest_object_that_has_it(self, cache: Cache) -> None:
+        cache.ingest(Kind.POD, pod("p-new", 7))
+        cache.ingest(Kind.POD, pod("p-old", 5))
+        found = cache.named(Kind.POD, "team", "worker")
+        assert found is not None
+        assert found.meta.uid == "p-new"
+        cache.ingest_end(Kind.POD, pod("p-old", 9), NOW)
+        assert cache.named(Kind.POD, "team", "worker") is found
+        cache.ingest_end(Kind.POD, pod("p-new", 10), NOW)
+        assert cache.named(Kind.POD, "team", "worker") is None
+
 
 class TestNotification:
     def test_a_heartbeat_keeps_the_facts_and_wakes_nobody(self, cache: Cache, told: Notified) -> None:

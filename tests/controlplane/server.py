@@ -36,7 +36,7 @@ from tests.controlplane.sandbox import Sandbox, SupervisorGone
 
 # A start takes seconds; the limit only ends the wait for something that will never come, on the slowest machine.
 START_SECONDS = 180.0
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.1
 START_ATTEMPTS = 3
 # TokenRequest grants what is asked for; an hour outlasts every test.
 TOKEN_SECONDS = 3600

@@ -38,13 +38,14 @@ GPU = "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].
 NIC = "device.driver == 'dra.net' && device.attributes['dra.net'].rdma"
 ROOT_KEY = "resource.kubernetes.io/pcieRoot"
 
-console = Console(highlight=False)
+# Wide enough for the table, also where nobody's terminal tells its width.
+console = Console(highlight=False, width=max(150, Console().width))
 
 
 def machines() -> list[Manifest]:
     """Three kinds of machines, as their drivers describe them."""
     return [
-        *hardware.fleet(hardware.p4d, 2, "p4d"),
+        *hardware.fleet(hardware.p4d, 1, "p4d"),
         *hardware.fleet(hardware.dgx_h100, 1, "dgx-h100"),
         *hardware.fleet(hardware.gb200, 1, "gb200"),
     ]

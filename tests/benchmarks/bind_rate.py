@@ -135,7 +135,7 @@ def rival_pod(name: str, claim: str) -> Manifest:
     return made
 
 
-async def _create_pairs(plane: ControlPlane, pairs: list[tuple[Manifest, Manifest]]) -> None:
+async def create_pairs(plane: ControlPlane, pairs: list[tuple[Manifest, Manifest]]) -> None:
     """Claim, then its pod, pair after pair, 16 pairs at a time."""
     todo = iter(pairs)
     async with open_session(plane.url, plane.ssl_context, connections=16) as session:
@@ -191,7 +191,7 @@ async def _race(plane: ControlPlane, pairs: list[tuple[Manifest, Manifest]]) -> 
     watching = asyncio.create_task(_all_bound(plane, len(pairs)))
     await asyncio.sleep(0.2)
     began = time.monotonic()
-    await _create_pairs(plane, pairs)
+    await create_pairs(plane, pairs)
     await asyncio.wait_for(watching, LIMIT_SECONDS)
     return time.monotonic() - began
 
@@ -213,7 +213,8 @@ def _locality(plane: ControlPlane) -> int:
     return local
 
 
-def _prepare(plane: ControlPlane, nodes: int) -> None:
+def prepare(plane: ControlPlane, nodes: int) -> None:
+    """Simulated machines of 8 GPUs and 8 RDMA NICs, Ready."""
     machines = simulated(hardware.fleet(hardware.dgx_h100, nodes, "node"))
     asyncio.run(create_objects(plane, machines))
     asyncio.run(wait_nodes_ready(plane, [m["metadata"]["name"] for m in machines if m["kind"] == "Node"], seconds=600))
@@ -224,13 +225,13 @@ def measure(who: str, nodes: int, claims: int, options: Options, *, constrained:
     names = [f"c-{i}" for i in range(claims)]
     with contextlib.ExitStack() as stack:
         plane = stack.enter_context(ControlPlane(options, name=f"bind-rate-{who}"))
-        _prepare(plane, nodes)
+        prepare(plane, nodes)
         pids = plane.pids()
         if who == "adjoin":
             installation = stack.enter_context(installed(plane))
             installation.start_operator()
             plane.request("POST", "/apis/adjoin.dev/v1alpha1/devicepools", pool())
-            _wait_pool(plane, nodes)
+            wait_pool(plane, nodes)
             recorder = stack.enter_context(Recorder(plane))
             pids["adjoin"] = installation.operators[0].process.pid
             pairs = [(device_claim(name), pod(name, name)) for name in names]
@@ -249,7 +250,8 @@ def measure(who: str, nodes: int, claims: int, options: Options, *, constrained:
         return Rate(who, nodes, claims, round(seconds, 2), round(claims / seconds, 1), _locality(plane), cpu)
 
 
-def _wait_pool(plane: ControlPlane, nodes: int) -> None:
+def wait_pool(plane: ControlPlane, nodes: int) -> None:
+    """Until the pool offers every GPU of so many machines."""
     eventually(
         lambda: plane.request("GET", "/apis/adjoin.dev/v1alpha1/devicepools/bench"),
         lambda seen: seen.get("status", {}).get("devices", {}).get("gpu", {}).get("free") == 8 * nodes,

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.controlplane.client import MERGE_PATCH, ApiFailure
-from tests.controlplane.components import SIMULATED_NODE
-from tests.controlplane.nodes import create_objects, wait_nodes_ready
+from tests.controlplane.nodes import create_objects, simulate, wait_nodes_ready
 from tests.controlplane.server import ControlPlane
 from tests.support.waiting import eventually
 
@@ -80,17 +79,13 @@ def pod(name: str, claim: str, **metadata: Any) -> Manifest:
 
 def simulated(objects: Iterable[Manifest], labels: Mapping[str, str] | None = None) -> list[Manifest]:
     """Objects of a hardware model, made fit for a cluster: kwok keeps the nodes alive; nodes carry `labels` too."""
-    key, value = SIMULATED_NODE
     made = []
     for obj in objects:
         if obj["kind"] == "Node":
-            meta = {
-                **obj["metadata"],
-                "annotations": {**obj["metadata"].get("annotations", {}), key: value},
-                "labels": {**obj["metadata"].get("labels", {}), **(labels or {})},
-            }
-            status = {k: v for k, v in obj.get("status", {}).items() if k in ("allocatable", "capacity")}
-            obj = {**obj, "metadata": meta, "status": status}
+            meta, status = obj["metadata"], obj.get("status", {})
+            room = {key: value for key, value in status.items() if key in ("allocatable", "capacity")}
+            meta = {**meta, "labels": {**meta.get("labels", {}), **(labels or {})}}
+            obj = simulate({**obj, "metadata": meta, "status": room})
         made.append(obj)
     return made
 

@@ -33,6 +33,7 @@ from adjoin.facts import ClaimFacts, PodFacts, PoolFacts, TaintRuleFacts, read_p
 from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
 from adjoin.inventory import Inventory, InventoryBuilder, asked_pool
 from adjoin.lifecycle import (
+    LABEL_POD,
     Member,
     Relations,
     add_finalizer,
@@ -56,7 +57,7 @@ from adjoin.status import (
 )
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as make_plan
-from adjoin_allocator.model import Device, DeviceID, Node, Pool, ReplicaState, Standing
+from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, Pool, ReplicaState, Standing
 from adjoin_allocator.results import ClaimPlan, Plan
 from adjoin_allocator.snapshot import Snapshot
 
@@ -95,7 +96,7 @@ def turn(uid: str, period: float, now: float) -> tuple[bool, float]:
     """
     shift = crc32(uid.encode()) % int(period) if period > 1 else 0
     position = (now - shift) % period
-    return position < period * _WINDOW, now + period - position + 0.001
+    return position < period * _WINDOW, now + period - position
 
 
 @dataclass(slots=True)
@@ -116,6 +117,21 @@ class _Work:
     def wake(self, at: float | None) -> None:
         if at is not None:
             self.wakes.append(at)
+
+    def take(self, other: _Work) -> None:
+        self.intents += other.intents
+        self.wakes += other.wakes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Settled:
+    """A claim that needed nothing: what it depended on, and until when that is so."""
+
+    facts: tuple[object, ...]
+    wake_at: float | None
+
+    def over(self, now: float) -> bool:
+        return self.wake_at is not None and self.wake_at <= now
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,6 +157,7 @@ class Decider:
         self._slices: Mapping[str, object] | None = None
         self._published = Published({})
         self._guards: dict[str, tuple[tuple[object, ...], GuardWork]] = {}
+        self._settled: dict[str, _Settled] = {}
 
     def decide(self, view: View, now: float) -> Decision:
         """What is missing between facts and wishes:
@@ -165,14 +182,33 @@ class Decider:
         )
         work = _Work(view.busy)
         self._pools(scene, work)
-        for claim in sorted(view.claims.values(), key=lambda each: (each.meta.created or 0.0, each.meta.uid)):
-            if claim.meta.uid not in view.busy:
-                _decide_claim(claim, scene, work)
+        self._claims(scene, work)
         for uid, steps in orphans(scene.relations, view.claims, view.busy, now).items():
             work.want(uid, "clear away", steps, ORDER_RELEASE)
         _tell_lost_pods(scene, work)
         intents = tuple(sorted(work.intents, key=lambda each: each.order))
         return Decision(intents, min(work.wakes, default=None), plan, snapshot)
+
+    def _claims(self, scene: _Scene, work: _Work) -> None:
+        """Every claim that is not busy. One that needed nothing needs nothing while all that it depends on is the
+        same."""
+        settled: dict[str, _Settled] = {}
+        for claim in sorted(scene.view.claims.values(), key=lambda each: (each.meta.created or 0.0, each.meta.uid)):
+            uid = claim.meta.uid
+            if uid in scene.view.busy:
+                continue
+            facts = _facts_of(claim, scene)
+            known = self._settled.get(uid)
+            if known is None or known.over(scene.now) or not _same(known.facts, facts):
+                own = _Work(scene.view.busy)
+                _decide_claim(claim, scene, own)
+                work.take(own)
+                known = None if own.intents else _Settled(facts, min(own.wakes, default=None))
+            else:
+                work.wake(known.wake_at)
+            if known is not None:
+                settled[uid] = known
+        self._settled = settled
 
     def _pools(self, scene: _Scene, work: _Work) -> None:
         rules: dict[str, list[TaintRuleFacts]] = {}
@@ -225,7 +261,41 @@ class Decider:
 
 
 def _same(left: Sequence[object], right: Sequence[object]) -> bool:
-    return len(left) == len(right) and all(one is other for one, other in zip(left, right, strict=True))
+    """Whether both are the same objects; plain values and the allocator's answers may be equal."""
+    return len(left) == len(right) and all(
+        one is other or (isinstance(one, _COMPARED) and one == other) for one, other in zip(left, right, strict=True)
+    )
+
+
+_COMPARED = (str, float, ClaimPlan, dict)
+
+
+def _facts_of(claim: ClaimFacts, scene: _Scene) -> tuple[object, ...]:
+    """Everything that a decision on one claim depends on, apart from the time."""
+    relations, inventory, meta = scene.relations, scene.inventory, claim.meta
+    pool = asked_pool(claim, inventory.default_pool)
+    pods = relations.pods.get((meta.namespace, meta.name), ())
+    owned = relations.owned.get(meta.uid, ())
+    facts: list[object] = [
+        claim,
+        scene.plan.claims.get(ClaimUID(meta.uid)),
+        scene.lost.get(meta.uid),
+        pool,
+        relations.pools.get(pool),
+        inventory.pools.get(pool),
+        *pods,
+        *owned,
+    ]
+    for pod in pods:
+        for name in pod.resource_claims:
+            facts.append(relations.resource_claims.get((meta.namespace, name)))
+    if relations.lingering:
+        facts += [relations.lingering.get(each.labels.get(LABEL_POD, "")) for each in owned]
+        facts.append(relations.unrecorded_until)
+    for entry in entries(claim):
+        node = str(entry.get("node") or "")
+        facts += (inventory.devices.get(node), inventory.nodes.get(node), scene.boot_ids.get(node))
+    return tuple(facts)
 
 
 def _held(pool: PoolFacts, scene: _Scene) -> bool:
@@ -280,7 +350,7 @@ def _decide_claim(claim: ClaimFacts, scene: _Scene, work: _Work) -> None:
         if FINALIZER in claim.finalizers:
             work.want(meta.uid, "let go", (drop_finalizer(Kind.DEVICE_CLAIM, claim),), ORDER_RELEASE)
         return
-    plan = scene.plan.claims.get(meta.uid)  # type: ignore[call-overload]
+    plan = scene.plan.claims.get(ClaimUID(meta.uid))
     fresh = _fresh(claim, found.members, plan, scene)
     members = tuple(sorted((*found.members, *fresh), key=lambda each: each.index))
     pool_name = asked_pool(claim, scene.inventory.default_pool)
@@ -386,8 +456,8 @@ def _serve(
     pool = scene.relations.pools.get(pool_name)
     if pool is None:
         return []
-    assignment = assign(claim, members, users, blocked, scene.relations)
     layout = parts(claim.claim, pool.pool)
+    assignment = assign(claim, members, users, blocked, layout, scene.relations)
     guarded = pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE
     made: list[Step] = []
     opened: list[Step] = []

@@ -35,6 +35,7 @@ STRAY = -1
 """Index of a use that belongs to no replica that the claim has."""
 
 _WANTED_STATES = (ReplicaState.READY, ReplicaState.IN_USE)
+_USED_STATES = (ReplicaState.IN_USE, ReplicaState.RELEASING, ReplicaState.FAILED)
 
 
 def rfc3339(moment: float) -> str:
@@ -53,6 +54,7 @@ class Relations:
         owned: Our ResourceClaims by UID of the DeviceClaim that owns them, by name.
         resource_claims: Every ResourceClaim by (namespace, name).
         lingering: Until when a force-deleted pod still holds its devices, by pod UID.
+        unrecorded_until: Until when such a pod runs of which no ResourceClaim says any more what it has, or None.
     """
 
     claims: Mapping[tuple[str, str], ClaimFacts]
@@ -62,6 +64,7 @@ class Relations:
     owned: Mapping[str, tuple[ResourceClaimFacts, ...]]
     resource_claims: Mapping[tuple[str, str], ResourceClaimFacts]
     lingering: Mapping[str, float]
+    unrecorded_until: float | None
 
 
 def seniority(pod: PodFacts) -> tuple[float, str, str]:
@@ -84,6 +87,7 @@ def relate(view: View) -> Relations:
         # The owner makes it ours: a label alone could be anybody's.
         if resource_claim.owner:
             owned[resource_claim.owner].append(resource_claim)
+    recorded = {each.labels.get(LABEL_POD) for group in owned.values() for each in group} if view.lingering else set()
     return Relations(
         claims={(claim.meta.namespace, claim.meta.name): claim for claim in view.claims.values()},
         pools={pool.meta.name: pool for pool in view.pools.values()},
@@ -92,6 +96,7 @@ def relate(view: View) -> Relations:
         owned={uid: tuple(sorted(group, key=lambda each: each.meta.name)) for uid, group in owned.items()},
         resource_claims={(each.meta.namespace, each.meta.name): each for each in view.resource_claims.values()},
         lingering=view.lingering,
+        unrecorded_until=max((until for uid, until in view.lingering.items() if uid not in recorded), default=None),
     )
 
 
@@ -313,6 +318,12 @@ def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tu
             taken.add(index)
             uses.append(Use(index=index, pod_uid=pod.meta.uid, pod=pod, resource_claims=()))
             break
+    if relations.unrecorded_until is not None:
+        uses += [
+            Use(index=index, pod_uid="", pod=None, resource_claims=(), lingers_until=relations.unrecorded_until)
+            for index, entry in sorted(holding.items())
+            if index not in taken and entry.get("state") in _USED_STATES
+        ]
     return tuple(uses)
 
 

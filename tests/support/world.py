@@ -2,6 +2,7 @@
 components do.
 
 In come intents and what users do (create, delete, finish a pod); out go views, and a history of every committed change.
+A view may lag behind what others did, as a watch does, but never behind the operator's own writes.
 Writes meet the same refusals that a real API server has measured to give: preconditions, immutable allocations, gates
 that can only be taken off, affinity that can only be narrowed. `settle` runs operator and components until nothing
 changes; `crash_after` ends the operator between any two requests.
@@ -69,12 +70,24 @@ class World:
     history: list[Change] = field(default_factory=list)
     writes: list[Step] = field(default_factory=list)
     lingering: dict[str, float] = field(default_factory=dict)
+    forced: set[str] = field(default_factory=set)
+    """UIDs of pods that were taken away while their containers may have run on."""
+    ghosts: dict[str, tuple[float, list[str]]] = field(default_factory=dict)
+    """By name of such a pod until when they run on, and with which devices."""
+    lagging: bool = False
+    """What others do is seen only after `catch_up`."""
     refuse: Callable[[Step], str | None] = lambda step: None
     """Says for a request of the operator with which reason it is refused, if it is."""
     _revision: int = 1
     _uids: int = 0
     _left: int | None = None
     _refused: bool = False
+    _own: bool = False
+    _unseen: dict[Key, Obj | None] = field(default_factory=dict)
+    """What changed behind the operator's back, as it was before."""
+    _ended: dict[str, Obj] = field(default_factory=dict)
+    """By UID the last state of what is gone; the watch tells it with the end."""
+    _facts: dict[tuple[str, str], Any] = field(default_factory=dict)
 
     # Users and set-up
 
@@ -114,11 +127,17 @@ class World:
     # What the operator sees and does
 
     def view(self, busy: Iterable[str] = ()) -> View:
-        """Everything there is, as facts."""
+        """Everything there is, as facts; those of an object that did not change are the same as before."""
 
         def read(kind: Kind, reader: Callable[[Obj], Any], by: str = "uid") -> Mapping[str, Any]:
-            read = [reader(copy.deepcopy(obj)) for obj in self.all(kind)]
-            return MappingProxyType({getattr(each.meta, by): each for each in read if each is not None})
+            found = {}
+            for obj in self._visible(kind):
+                key = (obj["metadata"]["uid"], obj["metadata"]["resourceVersion"])
+                if key not in self._facts:
+                    self._facts[key] = reader(obj)
+                if self._facts[key] is not None:
+                    found[getattr(self._facts[key].meta, by)] = self._facts[key]
+            return MappingProxyType(found)
 
         return View(
             claims=read(Kind.DEVICE_CLAIM, facts.read_claim),
@@ -135,6 +154,24 @@ class World:
             namespace=self.namespace,
         )
 
+    def _visible(self, kind: Kind) -> list[Obj]:
+        keys = {*self.objects, *self._unseen}
+        seen = {key: self._unseen.get(key, self.objects.get(key)) for key in keys if key[0] is kind}
+        return [obj for _, obj in sorted(seen.items(), key=lambda item: item[0][1:]) if obj is not None]
+
+    def catch_up(self, which: Callable[[], bool] = lambda: True) -> None:
+        """The watches deliver what others did; `which` is asked for each changed object whether it does now."""
+        for key in [key for key in self._unseen if which()]:
+            before = self._unseen.pop(key)
+            now = self.objects.get(key)
+            if before is not None and (now is None or now["metadata"]["uid"] != before["metadata"]["uid"]):
+                self._notice_end(key[0], self._ended.get(before["metadata"]["uid"], before))
+
+    def _notice_end(self, kind: Kind, last: Obj) -> None:
+        running = (last.get("status") or {}).get("phase") == "Running"
+        if kind is Kind.POD and running and last["spec"].get("nodeName") and last["metadata"]["uid"] in self.forced:
+            self.lingering[last["metadata"]["uid"]] = self.now + LINGER_SECONDS
+
     def carry_out(self, intents: Iterable[Intent]) -> int:
         """Performs intents as the writer does: steps in order, each intent until its first refusal. Returns how many
         requests succeeded."""
@@ -147,6 +184,7 @@ class World:
                         raise Crash
                     self._left -= 1
                 try:
+                    self._own = True
                     previous = self.perform(step, previous)
                     done += 1
                 except Refusal as refusal:
@@ -157,7 +195,10 @@ class World:
                         continue
                     if refusal.reason == "Invalid":
                         raise AssertionError(f"{intent.why}: {step} is invalid: {refusal}") from refusal
+                    self._unseen.pop((step.kind, step.namespace, step.name), None)  # the writer looks at the object
                     break
+                finally:
+                    self._own = False
         return done
 
     def perform(self, step: Step, previous: Obj | None = None) -> Obj:
@@ -209,22 +250,36 @@ class World:
         return rfc3339(self.now)
 
     def _commit(self, obj: Obj) -> Obj:
+        """Stores an object. What is stored is never changed in place, so that it can be handed out and shared."""
         kind = _KINDS[obj["kind"]]
-        meta = obj["metadata"]
+        meta = dict(obj["metadata"])
+        obj = {**obj, "metadata": meta}
         key = (kind, meta.get("namespace", "") if kind.value.namespaced else "", meta["name"])
         before = self.objects.get(key)
         if before is not None and before == obj:
-            return copy.deepcopy(before)
+            return before
         self._revision += 1
         meta["resourceVersion"] = str(self._revision)
         gone = bool(meta.get("deletionTimestamp")) and not meta.get("finalizers") and not self._graceful(kind, obj)
-        if gone:
+        self._put(key, None if gone else obj)
+        if kind in (Kind.DEVICE_CLAIM, Kind.RESOURCE_CLAIM):
+            self.history.append(Change(self._revision, obj["kind"], gone, obj))
+        return obj
+
+    def _put(self, key: Key, obj: Obj | None) -> None:
+        before = self.objects.get(key)
+        if self._own:
+            self._unseen.pop(key, None)
+        elif self.lagging:
+            self._unseen.setdefault(key, before)
+        elif before is not None and obj is None:
+            self._notice_end(key[0], before)
+        if obj is None:
+            if before is not None:
+                self._ended[before["metadata"]["uid"]] = before
             self.objects.pop(key, None)
         else:
             self.objects[key] = obj
-        if kind in (Kind.DEVICE_CLAIM, Kind.RESOURCE_CLAIM):
-            self.history.append(Change(self._revision, obj["kind"], gone, copy.deepcopy(obj)))
-        return copy.deepcopy(obj)
 
     @staticmethod
     def _graceful(kind: Kind, obj: Obj) -> bool:
@@ -237,11 +292,10 @@ class World:
         meta = changed["metadata"]
         meta.setdefault("deletionTimestamp", self._time())
         if force:
-            state = (changed.get("status") or {}).get("phase")
-            if self._graceful(kind, changed) and state == "Running":
-                self.lingering[meta["uid"]] = self.now + LINGER_SECONDS
-            changed["status"] = {"phase": "Failed"}
-            self.objects.pop((kind, meta.get("namespace", ""), meta["name"]), None)
+            self.forced.add(meta["uid"])
+            if (changed.get("status") or {}).get("phase") == "Running":
+                self.ghosts[meta["name"]] = (self.now + LINGER_SECONDS, self._devices_of(changed))
+            self._put((kind, meta.get("namespace", ""), meta["name"]), None)
             self._revision += 1
             return changed
         return self._commit(changed)
@@ -294,6 +348,8 @@ class World:
     def _release_resource_claims(self) -> None:
         pods = {obj["metadata"]["uid"]: obj for obj in self.all(Kind.POD)}
         for obj in self.all(Kind.RESOURCE_CLAIM):
+            if not obj["metadata"].get("deletionTimestamp") and not (obj.get("status") or {}).get("reservedFor"):
+                continue
             changed = copy.deepcopy(obj)
             meta, status = changed["metadata"], changed.get("status") or {}
             reserved = status.get("reservedFor") or []
@@ -342,7 +398,7 @@ class World:
             if not self._graceful(Kind.POD, obj):
                 continue
             if meta.get("deletionTimestamp"):
-                self.objects.pop((Kind.POD, meta["namespace"], meta["name"]))
+                self._put((Kind.POD, meta["namespace"], meta["name"]), None)
                 self._revision += 1
             elif obj["status"].get("phase") == "Pending":
                 running = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
@@ -359,6 +415,7 @@ class World:
         rounds it took."""
         decider = make()
         for number in range(rounds):
+            self.catch_up()
             before, crashed, self._refused = self._revision, False, False
             decision = decider.decide(self.view(), self.now)
             try:
@@ -372,8 +429,9 @@ class World:
                 check(self)
             self.kubernetes()
             self.verify()
-            if self._revision == before and not crashed and not self._refused:
+            if self._revision == before and not crashed and not self._refused and not self._unseen:
                 if decision.wake_at is None or decision.wake_at <= self.now:
+                    assert not violations(self.history), violations(self.history)
                     return number
                 self.now = decision.wake_at
             else:
@@ -381,27 +439,34 @@ class World:
         raise AssertionError(f"still changing after {rounds} rounds")
 
     def verify(self) -> None:
-        """What must hold at every instant."""
-        assert not violations(self.history), violations(self.history)
+        """What must hold now; the history is looked at in the end."""
         holders = {
             device["device"] + "/" + device["pool"]: claim["metadata"]["uid"]
             for claim in self.all(Kind.DEVICE_CLAIM)
             for replica in ((claim.get("status") or {}).get("allocation") or {}).get("replicas") or ()
             for device in replica["devices"]
         }
-        users: dict[str, str] = {}
+        users = {
+            device: name for name, (until, devices) in self.ghosts.items() if until > self.now for device in devices
+        }
         for obj in self.all(Kind.POD):
-            meta, spec = obj["metadata"], obj["spec"]
-            if spec.get("schedulingGates") or obj["status"].get("phase") in ("Succeeded", "Failed"):
+            if obj["spec"].get("schedulingGates") or obj["status"].get("phase") in ("Succeeded", "Failed"):
                 continue
-            for entry in spec.get("resourceClaims") or ():
-                claim = self.get(Kind.RESOURCE_CLAIM, entry["resourceClaimName"], meta["namespace"])
-                allocation = ((claim or {}).get("status") or {}).get("allocation") or {}
-                for result in (allocation.get("devices") or {}).get("results") or ():
-                    device = f"{result['device']}/{result['pool']}"
-                    assert device not in users, f"{device} serves pods {users[device]} and {meta['name']}"
-                    assert device in holders, f"{device} serves pod {meta['name']} but no DeviceClaim holds it"
-                    users[device] = meta["name"]
+            name = obj["metadata"]["name"]
+            for device in self._devices_of(obj):
+                assert device not in users, f"{device} serves pods {users[device]} and {name}"
+                assert device in holders, f"{device} serves pod {name} but no DeviceClaim holds it"
+                users[device] = name
+
+    def _devices_of(self, pod: Obj) -> list[str]:
+        """Devices that the pod's ResourceClaims give it."""
+        devices = []
+        for entry in pod["spec"].get("resourceClaims") or ():
+            claim = self.get(Kind.RESOURCE_CLAIM, entry["resourceClaimName"], pod["metadata"]["namespace"]) or {}
+            allocation = (claim.get("status") or {}).get("allocation") or {}
+            results = (allocation.get("devices") or {}).get("results") or ()
+            devices += [f"{result['device']}/{result['pool']}" for result in results]
+        return devices
 
 
 def _terms(pod: Mapping[str, Any]) -> list[Obj]:

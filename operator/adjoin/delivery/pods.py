@@ -14,6 +14,8 @@ from typing import Any
 
 from adjoin.api.names import ANNOTATION_CONTAINERS, GATE
 from adjoin.delivery.events import Notice
+from adjoin.delivery.parts import Layout
+from adjoin.delivery.resourceclaims import obstacle
 from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.intents import Kind, Step, Verb
 from adjoin.lifecycle import Member, Relations, pinned_to, wanted_replicas
@@ -99,12 +101,14 @@ def assign(
     members: Sequence[Member],
     users: Collection[str],
     blocked: Mapping[int, str],
+    layout: Layout,
     relations: Relations,
 ) -> Assignment:
     """Pairs waiting pods with free replicas. A pod among `users` (by UID) has, or loses, something already.
 
     `blocked` says for a replica why no pod may start on it now, "" where that is not worth telling. Pods that are bound
-    are looked at too: their ResourceClaims may need to be made whole.
+    are looked at too: their ResourceClaims may need to be made whole. A pod that cannot be served as it was admitted
+    keeps no replica from others.
     """
     if claim.meta.deleting is not None:
         return Assignment((), ())
@@ -126,7 +130,7 @@ def assign(
     for pod in relations.pods.get((claim.meta.namespace, claim.meta.name), ()):
         if not pod.gated or pod.finished or pod.meta.deleting is not None or pod.meta.uid in users:
             continue
-        notice = _unknown_requests(claim, pod)
+        notice = _unknown_requests(claim, pod) or obstacle(claim, pod, layout, relations)
         choices = [index for index in sorted(free) if pod.replica in (None, index)]
         index = next((index for index in choices if index not in blocked), None)
         if notice is not None:
@@ -140,6 +144,9 @@ def assign(
             notices += [(pod, notice)] if notice is not None else []
         elif unplaced > 0:
             unplaced -= 1  # the claim's own status says what this pod waits for
+        elif not wanted:
+            message = f"DeviceClaim {claim.meta.name} has no replicas; raise its replicas"
+            notices.append((pod, Notice("NoSuchReplica", message, warning=True, key="0")))
         elif not ending:
             message = f"every replica of DeviceClaim {claim.meta.name} serves another pod ({wanted} in all)"
             notices.append((pod, Notice("ReplicaInUse", f"{message}; this pod waits until one is free")))

@@ -160,60 +160,55 @@ def _renew(found: ResourceClaimFacts) -> tuple[Step, ...]:
     return steps
 
 
+def obstacle(claim: ClaimFacts, pod: PodFacts, layout: Layout, relations: Relations) -> Notice | None:
+    """Why the pod cannot be served whatever replica is free, or None."""
+    names = _names(claim, pod, layout)
+    if sorted(names) != sorted(pod.resource_claims):
+        return Notice(
+            "ResourceClaimCount",
+            f"the pod was admitted with {len(pod.resource_claims)} ResourceClaims, DeviceClaim {claim.meta.name} needs "
+            f"{len(names)}; delete the pod so that it is made again",
+            warning=True,
+            key=claim.meta.uid,
+        )
+    for name in names:
+        found = relations.resource_claims.get((claim.meta.namespace, name))
+        if found is not None and (found.owner != claim.meta.uid or found.labels.get(LABEL_POD) != pod.meta.uid):
+            return Notice(
+                "NameTaken",
+                f"ResourceClaim {name} exists already and is not the one that Adjoin made for this pod; delete it",
+                warning=True,
+                key=found.meta.uid,
+            )
+    return None
+
+
+def _names(claim: ClaimFacts, pod: PodFacts, layout: Layout) -> list[str]:
+    return [resource_claim_name(claim.meta.name, pod.token, part) for part in range(len(layout))]
+
+
 def hand_over(cargo: Cargo, pod: PodFacts, layout: Layout, relations: Relations, now: float) -> Handover:
     """What is still missing so that `pod` has the replica's devices, its gate aside."""
+    notice = obstacle(cargo.claim, pod, layout, relations)
+    if notice is not None:
+        return Handover(notice=notice)
     claim = cargo.claim.meta
-    names = [resource_claim_name(claim.name, pod.token, part) for part in range(len(layout))]
-    if sorted(names) != sorted(pod.resource_claims):
-        return Handover(
-            notice=Notice(
-                "ResourceClaimCount",
-                f"the pod was admitted with {len(pod.resource_claims)} ResourceClaims, DeviceClaim {claim.name} needs "
-                f"{len(names)}; delete the pod so that it is made again",
-                warning=True,
-            )
-        )
     try:
         dealt = deal(layout, cargo.devices)
     except LayoutError as error:
-        return Handover(notice=Notice("ResourceClaimCount", f"DeviceClaim {claim.name}: {error}", warning=True))
+        return Handover(notice=Notice("TooManyDevices", f"DeviceClaim {claim.name}: {error}", warning=True))
     steps: list[Step] = []
     complete = True
-    for name, hands in zip(names, dealt, strict=True):
+    for name, hands in zip(_names(cargo.claim, pod, layout), dealt, strict=True):
         found = relations.resource_claims.get((claim.namespace, name))
-        if found is None:
-            steps.append(
-                Step(Verb.CREATE, Kind.RESOURCE_CLAIM, claim.namespace, name, body=_object(cargo, pod, name, hands))
-            )
-            allocation = Step(Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM, claim.namespace, name, version=FROM_PREVIOUS)
-        elif found.owner != claim.uid or found.labels.get(LABEL_POD) != pod.meta.uid:
-            return Handover(
-                notice=Notice(
-                    "NameTaken",
-                    f"ResourceClaim {name} exists already and is not the one that Adjoin made for this pod; delete it",
-                    warning=True,
-                    key=found.meta.uid,
-                )
-            )
-        elif found.meta.deleting is not None:
+        if found is not None and found.meta.deleting is not None:
             complete = False
-            if not pod.node:
-                steps += _renew(found)
-            continue
-        elif found.allocated:
-            continue
-        else:
-            meta = found.meta
-            allocation = Step(Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM, meta.namespace, name, meta.uid, meta.version)
-        steps.append(
-            Step(
-                allocation.verb,
-                allocation.kind,
-                allocation.namespace,
-                allocation.name,
-                allocation.uid,
-                allocation.version,
-                _status(cargo, pod, hands, now),
-            )
-        )
+            steps += _renew(found) if not pod.node else ()
+        elif found is None or not found.allocated:
+            uid, version = (found.meta.uid, found.meta.version) if found is not None else ("", FROM_PREVIOUS)
+            if found is None:
+                body = _object(cargo, pod, name, hands)
+                steps.append(Step(Verb.CREATE, Kind.RESOURCE_CLAIM, claim.namespace, name, body=body))
+            status = _status(cargo, pod, hands, now)
+            steps.append(Step(Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM, claim.namespace, name, uid, version, status))
     return Handover(tuple(steps), complete)

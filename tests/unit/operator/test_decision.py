@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import random
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 from tests.support.objects import (
@@ -14,7 +17,7 @@ from tests.support.objects import (
     resourceslice,
     taintrule,
 )
-from tests.support.world import World
+from tests.support.world import Crash, World
 
 from adjoin.decision import Decider, turn
 from adjoin.intents import Kind, Step, Verb
@@ -24,6 +27,11 @@ CLAIM = (Verb.PATCH_STATUS, Kind.DEVICE_CLAIM)
 
 def cluster(nodes: int = 1, *, guarded: bool = True, gpus: int = 2, nics: int = 0) -> World:
     """Nodes with GPUs in one pool whose guard stands, or that goes without."""
+    return copy.deepcopy(_cluster(nodes, guarded, gpus, nics))
+
+
+@cache
+def _cluster(nodes: int, guarded: bool, gpus: int, nics: int) -> World:
     world = World(guard_served=guarded)
     delivery = None if guarded else {"guard": "None"}
     world.add(devicepool(delivery=delivery))
@@ -294,3 +302,94 @@ def test_numbers_of_waiting_claims_are_written_in_turns() -> None:
         _, next_turn = turn("claim-team-job-a", 10.0, now)
         assert now < next_turn <= now + 10.01
         assert turn("claim-team-job-a", 10.0, next_turn)[0]
+
+
+class Churn:
+    """Users who create, end, delete and scale at random while the operator dies, its watches lag and its writes are
+    refused."""
+
+    def __init__(self, seed: int, guarded: bool) -> None:
+        self.rng = random.Random(seed)
+        self.world = cluster(nodes=3, guarded=guarded, gpus=2, nics=1)
+        self.world.lagging = True
+        self.number = 0
+
+    def act(self) -> None:
+        """One thing that a user does."""
+        world, rng = self.world, self.rng
+        claims = [claim for claim in world.all(Kind.DEVICE_CLAIM) if not claim["metadata"].get("deletionTimestamp")]
+        pods = world.all(Kind.POD)
+        self.number += 1
+        match rng.randrange(10):
+            case 0 | 1 if len(claims) < 5:
+                wish = rng.choice([{"gpu": 1}, {"gpu": 2}, {"gpu": 1, "nic": 1}])
+                name = f"c{rng.randrange(4)}"
+                if world.get(Kind.DEVICE_CLAIM, name) is None:
+                    replicas = rng.choice([None, None, 2])
+                    world.add(deviceclaim(name, requests=wish, replicas=replicas, uid=f"claim-{self.number}"))
+            case 2 | 3 | 4:
+                claim = f"c{rng.randrange(4)}"
+                name = f"p{self.number}"
+                world.add(pod(name, claim=claim, token=f"{self.number:010d}"))
+            case 5 if pods:
+                world.delete(Kind.POD, rng.choice(pods)["metadata"]["name"], force=rng.random() < 0.3)
+            case 6:
+                running = [obj for obj in pods if obj["status"]["phase"] == "Running"]
+                if running:
+                    world.finish(rng.choice(running)["metadata"]["name"], phase=rng.choice(["Succeeded", "Failed"]))
+            case 7 if claims:
+                world.delete(Kind.DEVICE_CLAIM, rng.choice(claims)["metadata"]["name"])
+            case 8 if claims:
+                name = rng.choice(claims)["metadata"]["name"]
+                world.change(Kind.DEVICE_CLAIM, name, {"spec": {"replicas": rng.randrange(3)}})
+            case 9:
+                resource_claims = world.all(Kind.RESOURCE_CLAIM)
+                if resource_claims:
+                    world.delete(Kind.RESOURCE_CLAIM, rng.choice(resource_claims)["metadata"]["name"])
+
+    def run(self, steps: int) -> None:
+        """So many turns of users, watches, operator and Kubernetes, each verified."""
+        world, rng = self.world, self.rng
+        decider = Decider()
+        for _ in range(steps):
+            for _ in range(rng.randrange(3)):
+                self.act()
+            world.catch_up(lambda: rng.random() < 0.6)
+            view = world.view()
+            decision = decider.decide(view, world.now)
+            assert _plain(Decider().decide(view, world.now).intents) == _plain(decision.intents)
+            if rng.random() < 0.15:
+                world.crash_after(rng.randrange(6))
+            world.refuse = lambda step: "Conflict" if rng.random() < 0.05 and step.kind is not Kind.EVENT else None
+            try:
+                world.carry_out(decision.intents)
+            except Crash:
+                decider = Decider()
+                world.catch_up()
+            world.crash_after(None)
+            world.verify()
+            if rng.random() < 0.7:
+                world.kubernetes()
+            world.verify()
+            world.now += rng.choice([0.0, 1.0, 5.0])
+        world.refuse = lambda step: None
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["behind the guard", "without guard"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a10_in_any_churn_no_device_is_in_two_hands_and_nothing_is_left_behind(seed: int, guarded: bool) -> None:
+    churn = Churn(seed, guarded)
+    churn.run(120)
+    world = churn.world
+    world.settle(Decider, rounds=200)
+    for kind in (Kind.POD, Kind.DEVICE_CLAIM):
+        for obj in world.all(kind):
+            world.delete(kind, obj["metadata"]["name"])
+    world.settle(Decider, rounds=200)
+    left = [
+        (kind, name) for kind, _, name in world.objects if kind in (Kind.POD, Kind.DEVICE_CLAIM, Kind.RESOURCE_CLAIM)
+    ]
+    assert left == []
+    pool = world.get(Kind.DEVICE_POOL, "training")
+    assert pool is not None
+    assert pool["status"]["summary"] == "gpu 6/6, nic 3/3"

@@ -1,25 +1,24 @@
 """The CRDs on a real API server: accepted, with the defaults and refusals that the models and `validate` have too."""
 
-import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator
-from functools import partial
-from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-import yaml
-from tests.controlplane import ApiFailure, ControlPlane, Options
-from tests.controlplane.client import APPLY_PATCH, MERGE_PATCH
+from tests.controlplane import ApiFailure
 from tests.support import api_cases
+from tests.support.api_fuzz import fuzzed
 from tests.support.api_objects import Case, Manifest, claim, pool, share, static
+from tests.support.crd_server import CRD_PATH, Server, crd_server
 from tests.support.odd_numbers import ODD_NUMBERS, WHOLE_NUMBERS
 from tests.support.waiting import eventually
 
 from adjoin.api.claim import DeviceClaim
 from adjoin.api.crd import DEFINITIONS, schema_version
-from adjoin.api.names import PLURALS, Kind
+from adjoin.api.errors import ErrorKind
 from adjoin.api.parse import dump, parse_lenient, parse_strict
 from adjoin.api.pool import DevicePool
 from adjoin.api.share import DeviceShare
@@ -27,75 +26,13 @@ from adjoin.api.validate import validate
 
 pytestmark = pytest.mark.cluster
 
-CRDS = Path(__file__).parents[2] / "crds"
-CRD_PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MODELS = {"DeviceClaim": DeviceClaim, "DevicePool": DevicePool, "DeviceShare": DeviceShare}
-
-
-class Server:
-    """An API server with our CRDs and nothing else of ours."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-        self._numbers = itertools.count()
-
-    def fresh(self, obj: Manifest) -> Manifest:
-        """The object under a name that nobody else has."""
-        return obj | {"metadata": obj["metadata"] | {"name": f"{obj['metadata']['name']}-{next(self._numbers)}"}}
-
-    def path(self, obj: Manifest, *, named: bool = True, subresource: str = "") -> str:
-        space = "/namespaces/default" if obj["kind"] == Kind.DEVICE_CLAIM else ""
-        name = f"/{obj['metadata']['name']}" if named else ""
-        tail = f"/{subresource}" if subresource else ""
-        return f"/apis/adjoin.dev/v1alpha1{space}/{PLURALS[Kind(obj['kind'])]}{name}{tail}"
-
-    def create(self, obj: Manifest, query: str = "") -> Manifest:
-        made: Manifest = self.plane.request("POST", self.path(obj, named=False) + query, obj)
-        return made
-
-    def get(self, obj: Manifest) -> Manifest:
-        found: Manifest = self.plane.request("GET", self.path(obj))
-        return found
-
-    def patch(self, obj: Manifest, change: Manifest, subresource: str = "") -> Manifest:
-        path = self.path(obj, subresource=subresource)
-        done: Manifest = self.plane.request("PATCH", path, change, content_type=MERGE_PATCH)
-        return done
-
-    def apply(self, obj: Manifest, manager: str, *, subresource: str = "", force: bool = False) -> Manifest:
-        path = f"{self.path(obj, subresource=subresource)}?fieldManager={manager}&force={str(force).lower()}"
-        done: Manifest = self.plane.request("PATCH", path, obj, content_type=APPLY_PATCH)
-        return done
-
-    def refusal(self, obj: Manifest, query: str = "?dryRun=All") -> str | None:
-        """What the server says against creating the object, or None."""
-        try:
-            self.create(obj, query)
-        except ApiFailure as failure:
-            return str(failure.body["message"])
-        return None
-
-    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
-        return self.plane.kubectl(*arguments, stdin=stdin).stdout
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with ControlPlane(Options(controller_manager=False, scheduler=False, kwok=False), name="crds") as plane:
-        for file in sorted(CRDS.glob("*.yaml")):
-            plane.request("POST", CRD_PATH, yaml.safe_load(file.read_text()))
-        for definition in DEFINITIONS:
-            eventually(
-                partial(plane.request, "GET", f"{CRD_PATH}/{definition.name}"),
-                _established,
-                what=f"{definition.name} served",
-            )
-        yield Server(plane)
-
-
-def _established(crd: Manifest) -> bool:
-    conditions = crd.get("status", {}).get("conditions", [])
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+    with crd_server() as made:
+        yield made
 
 
 def own(value: Manifest) -> Manifest:
@@ -176,6 +113,20 @@ def test_change_refused(server: Server, case: Case) -> None:
     assert str(case.server) in caught.value.body["message"]
     assert case.path in [cause["field"] for cause in caught.value.body["details"]["causes"]]
     assert server.get(made)["spec"] == made["spec"]
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_server_and_validate_agree_on_random_objects(server: Server, kind: str) -> None:
+    source, objects = Random(f"20261130 {kind}"), 400
+    verdicts: Counter[bool] = Counter()
+    for _ in range(objects):
+        obj = fuzzed(source, kind, source.choice([0.0, 0.01, 0.03]))
+        said = server.refusal(obj, "?dryRun=All&fieldValidation=Strict")
+        errors = [str(error) for error in validate(obj) if error.kind is not ErrorKind.UNSUPPORTED]
+        assert bool(errors) == (said is not None), f"{obj}\nserver: {said}\nvalidate: {errors}"
+        verdicts[said is None] += 1
+    # The generator reaches both sides.
+    assert min(verdicts[True], verdicts[False]) >= objects // 20, verdicts
 
 
 def _on_the_wire(value: Any) -> bool:

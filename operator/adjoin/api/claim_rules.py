@@ -87,8 +87,9 @@ COUNT: Final = (
 REQUEST: Final = (
     *COUNT,
     rule(
-        "!has(self.firstOf) || size(self.firstOf) == 0 || !(has(self.count) || has(self.all) || has(self.selectors) "
-        "|| has(self.share) || has(self.sameDevice) || has(self.isolation))",
+        "!has(self.firstOf) || size(self.firstOf) == 0 || !(has(self.count) || has(self.all) "
+        "|| has(self.share) || has(self.sameDevice) || has(self.isolation) "
+        "|| (has(self.selectors) && size(self.selectors) > 0))",
         "beside firstOf a request has only name and device; put the rest into the alternatives",
         path=".firstOf",
     ),

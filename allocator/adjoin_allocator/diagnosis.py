@@ -9,13 +9,13 @@ what is unknown met. Nothing is taken here and no sentence is made.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from adjoin_allocator.cost import Mode, Signature
 from adjoin_allocator.fit import Fit, Misfit, Obstacle, countable, needed, relaxed
-from adjoin_allocator.model import Standing
-from adjoin_allocator.nodes import PoolIndex, Shape, Sort
+from adjoin_allocator.model import Scope, Standing
+from adjoin_allocator.nodes import PoolIndex, Shape, Sort, State
 from adjoin_allocator.place import Ask, Placer
 
 
@@ -36,11 +36,14 @@ class Blocker:
         scope: Place among the signature's scope lines, or None.
         attribute: Place among its attribute lines, or None.
         unknown: It would be met if what is unknown were so.
+        hint: A farther scope with which the node would fit; only where the facts for this one are published by no
+            driver.
     """
 
     scope: int | None
     attribute: int | None
     unknown: bool
+    hint: Scope | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,7 +197,8 @@ def _blockers(placer: Placer, ask: Ask, shape: Shape, sort: Sort, free: int) -> 
     single = [line for line in lines if fits({line: Mode.OFF})]
     if single:
         for line in single:
-            yield Blocker(*line, unknown=fits({line: Mode.LENIENT}))
+            unknown = fits({line: Mode.LENIENT})
+            yield Blocker(*line, unknown, _hint(placer, signature, line[0], (shape, sort, free)) if unknown else None)
         return
     hopeless = [line for line in lines if not fits({**off, line: Mode.STRICT})]
     if hopeless:
@@ -204,3 +208,13 @@ def _blockers(placer: Placer, ask: Ask, shape: Shape, sort: Sort, free: int) -> 
     unknown = fits(dict.fromkeys(lines, Mode.LENIENT))
     for line in lines:
         yield Blocker(*line, unknown=unknown)
+
+
+def _hint(placer: Placer, signature: Signature, line: int | None, state: State) -> Scope | None:
+    """PCIeRoot, where it would fit and a switch was asked for, which no driver publishes."""
+    if line is None or signature.scopes[line].scope is not Scope.PCIE_SWITCH:
+        return None
+    scopes = list(signature.scopes)
+    scopes[line] = replace(scopes[line], scope=Scope.PCIE_ROOT)
+    form = placer.fitter.form(replace(signature, scopes=tuple(scopes)))
+    return Scope.PCIE_ROOT if isinstance(placer.fitter.fit(form, state), Fit) else None

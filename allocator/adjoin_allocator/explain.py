@@ -3,9 +3,10 @@
 In comes a `Diagnosis`, out come reasons: all that apply, the most actionable first, each with a code, the number of
 nodes it speaks of and a sentence with numbers. The first one also carries a count of all nodes by class.
 
-What is listed before what: what the claim itself must change (no device can ever match, an attribute or a fact that is
-not published, a line that cannot be met, more than any node has), then what passes or can be repaired (devices on their
-way back, closed nodes, unhealthy devices, drivers), then that others hold too much.
+What is listed before what: what must change in the claim or in what drivers publish (no device matches, an attribute
+or a fact is missing, a line cannot be met, an inventory is incomplete, more is asked than any node has), then what
+passes or can be repaired (devices on their way back, closed nodes, unhealthy devices), then that others hold too
+much.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ def reasons(diagnosis: Diagnosis) -> tuple[Reason, ...]:
     found = [
         *_unmatched(diagnosis),
         *_lines(diagnosis),
+        *_driver(diagnosis),
         *_never(diagnosis),
         *_releasing(diagnosis),
         *_closed(diagnosis),
         *_unhealthy(diagnosis),
-        *_driver(diagnosis),
         *_scarce(diagnosis),
         *_limit(diagnosis),
     ]
@@ -73,6 +74,8 @@ def _unmatched(diagnosis: Diagnosis) -> Iterator[Reason]:
         if diagnosis.eligible[place] or not request.selectors:
             continue
         devices = [device for view in diagnosis.index.views for device in view.devices if device.kind == request.kind]
+        if not devices:
+            continue
         report = survey(request.selectors, devices)
         causes = [f"{name} missing on {count}" for name, count in sorted(report.missing.items())]
         yield Reason(
@@ -88,17 +91,21 @@ def _never(diagnosis: Diagnosis) -> Iterator[Reason]:
     if any(group.roomy for group in diagnosis.groups):
         return
     short = []
+    unmatched = False
     for place, request in enumerate(diagnosis.ask.requests):
         best = max((group.sort.eligible[place].bit_count() for group in diagnosis.groups), default=0)
-        if not diagnosis.eligible[place] and request.selectors:
-            continue
-        if best < diagnosis.needed[place]:
-            short.append(f"needs {_amount(diagnosis, place)}, best node has {best}")
-    if not short and any(not count for count in diagnosis.eligible):
+        if not diagnosis.eligible[place]:
+            if not any(kind == request.kind for kind, _ in diagnosis.index.tally):
+                short.append(f"needs {_amount(diagnosis, place)}, the pool has none")
+            else:
+                unmatched = True
+        elif best < diagnosis.needed[place]:
+            short.append(f"needs {_amount(diagnosis, place)}, best node has {best} even when empty")
+    if not short and unmatched:
         return
     wanted = " and ".join(_amount(diagnosis, place) for place in range(len(diagnosis.ask.requests)))
-    message = ", ".join(short) or f"needs {wanted} on one node, no node has these together"
-    yield Reason(Code.INSUFFICIENT_DEVICES, len(diagnosis.index.views), f"{message}, even when empty")
+    message = ", ".join(short) or f"needs {wanted} on one node, no node has these together even when empty"
+    yield Reason(Code.INSUFFICIENT_DEVICES, len(diagnosis.index.views), message)
 
 
 def _scarce(diagnosis: Diagnosis) -> Iterator[Reason]:
@@ -148,7 +155,7 @@ def _closed(diagnosis: Diagnosis) -> Iterator[Reason]:
         positions = sorted(position for group in groups for position in group.positions)
         why = [f"{diagnosis.index.views[at].name} {diagnosis.index.closed[at][1]}" for at in positions]
         yield Reason(
-            Code.NODE_UNAVAILABLE, len(positions), f"{nodes_word(len(positions))} would fit but for: {_listed(why)}"
+            Code.NODE_UNAVAILABLE, len(positions), f"{nodes_word(len(positions))} would fit, but {_listed(why)}"
         )
 
 
@@ -208,9 +215,12 @@ def _limit(diagnosis: Diagnosis) -> Iterator[Reason]:
 
 def _lines(diagnosis: Diagnosis) -> Iterator[Reason]:
     blocked: dict[Blocker, list[Group]] = {}
+    hints: dict[Blocker, Scope] = {}
     for group in diagnosis.groups:
         for blocker in group.blockers:
             blocked.setdefault(blocker, []).append(group)
+            if blocker.hint:
+                hints[blocker] = blocker.hint
     found = []
     for blocker, groups in blocked.items():
         count = sum(group.nodes for group in groups)
@@ -223,6 +233,7 @@ def _lines(diagnosis: Diagnosis) -> Iterator[Reason]:
             scope = diagnosis.ask.signature.scopes[blocker.scope]
             code = Code.TOPOLOGY_UNKNOWN if blocker.unknown else Code.TOPOLOGY_UNSATISFIED
             what = _scope(diagnosis, scope, blocker, groups)
+            what += f"; {hints[blocker]} would fit" if blocker in hints else ""
         found.append(Reason(code, count, f"{nodes_word(count)}: {what}"))
     order = (Code.ATTRIBUTE_MISSING, Code.TOPOLOGY_UNKNOWN, Code.TOPOLOGY_UNSATISFIED)
     yield from sorted(found, key=lambda reason: (order.index(reason.code), -reason.nodes, reason.message))
@@ -240,7 +251,8 @@ def _scope(diagnosis: Diagnosis, line: ScopeLine, blocker: Blocker, groups: Sequ
     if not blocker.unknown:
         if len(names) == 1:
             free = max(_candidates(group, line.requests).bit_count() for group in groups)
-            return f"no {_amount(diagnosis, line.requests[0])} of {free} free within {line.scope} of each other"
+            needed = diagnosis.needed[line.requests[0]]
+            return f"no {needed} of {free} free {names[0]} are within {line.scope} of each other"
         others = " and ".join(_amount(diagnosis, request) for request in line.requests[1:])
         free = max(_candidates(group, line.requests[:1]).bit_count() for group in groups)
         wanted = _amount(diagnosis, line.requests[0])

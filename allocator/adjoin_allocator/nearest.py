@@ -31,7 +31,11 @@ def nearest(placer: Placer, ask: Ask) -> str | None:
         if _fits(placer, ask, requests, affinity):
             return words
     if without_lines and bare != ask.affinity:
-        return "fits without Required lines"
+        attributes = any(line.scope is None for line in ask.affinity)
+        scopes = any(line.policy is Policy.REQUIRED for line in ask.affinity)
+        changes = ["with policy Preferred instead of Required in every line"] if scopes else []
+        changes += ["without any Match or Distinct line"] if attributes else []
+        return f"fits {' and '.join(changes)}"
     return None
 
 
@@ -51,11 +55,7 @@ def _line_edits(ask: Ask) -> Iterator[Edit]:
                 farther = SCOPES[line.scope.rank + steps]
                 words = f"fits with scope {farther} instead of {line.scope}"
                 if sum(other.scope is not None and other.policy is Policy.REQUIRED for other in ask.affinity) > 1:
-                    words += (
-                        f" between {' and '.join(line.requests)}"
-                        if len(line.requests) > 1
-                        else f" in {line.requests[0]}"
-                    )
+                    words += f" over {', '.join(line.requests)}"
                 yield words, ask.requests, _with(ask.affinity, at, replace(line, scope=farther))
     for at, line in enumerate(ask.affinity):
         if line.scope is None:

@@ -1,0 +1,297 @@
+"""Why a claim waits: every reason that applies, with numbers, the most actionable first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from tests.support import checks, make, strategies
+
+from adjoin_allocator import (
+    Claim,
+    ClaimUID,
+    Code,
+    Device,
+    HoldKind,
+    Reason,
+    Snapshot,
+    Standing,
+    Taint,
+    plan,
+)
+
+RAIL = "dra.net/rail"
+GPUS = make.flat(gpus=4)
+
+
+def reasons(snapshot: Snapshot, claim: str = "claim") -> tuple[Reason, ...]:
+    answer = plan(snapshot, make.NOW)
+    checks.assert_valid(snapshot, answer)
+    return answer.claims[ClaimUID(f"uid-{claim}")].reasons
+
+
+def four(*lines: object) -> Claim:
+    return make.claim("claim", make.request("gpu", 4), *lines)  # type: ignore[arg-type]
+
+
+def ill(count: int, standing: Standing = Standing.UNHEALTHY, detail: str = "taint xid=31") -> list[Device]:
+    return [make.device(f"gpu-{at}", standing=standing, detail=detail) for at in range(count)]
+
+
+NO_ROOT = [make.device("gpu-0", numa=0), make.device("nic-0", root="r", numa=1)]
+ONE_RAIL = [make.device(f"nic-{at}", attributes={RAIL: 0}) for at in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "told"),
+    [
+        pytest.param(
+            make.snapshot(GPUS, [make.claim("claim", make.request("gpu", 5))]),
+            [(Code.INSUFFICIENT_DEVICES, 1, "needs 5 gpu, best node has 4 even when empty")],
+            id="more than any node has",
+        ),
+        pytest.param(
+            make.snapshot([make.device("nic-0")], [make.claim()]),
+            [(Code.INSUFFICIENT_DEVICES, 1, "needs 1 gpu, the pool has none")],
+            id="a kind that the pool has nowhere",
+        ),
+        pytest.param(
+            make.snapshot(make.flat("a", 1) + make.flat("b", 0, 1), [make.pairs()]),
+            [(Code.INSUFFICIENT_DEVICES, 2, "needs 1 gpu and 1 nic on one node, no node has these together")],
+            id="kinds that no node has together",
+        ),
+        pytest.param(
+            make.snapshot(GPUS, [make.holding("other", GPUS[:1], created=1.0), four()]),
+            [(Code.INSUFFICIENT_DEVICES, 1, "needs 4 gpu, 3 of 4 free")],
+            id="too few free in the pool",
+        ),
+        pytest.param(
+            make.snapshot(
+                [*GPUS, *make.flat("b", 4)],
+                [make.holding("x", GPUS[:1], created=1.0), make.holding("y", make.flat("b", 2), created=1.0), four()],
+            ),
+            [
+                (
+                    Code.FRAGMENTED,
+                    2,
+                    "needs 4 gpu, best node has 3 free (5 gpu free on 2 nodes); 2 nodes: 2 fragmented (max 3 of 4)",
+                )
+            ],
+            id="enough free, but not together",
+        ),
+        pytest.param(
+            make.snapshot(
+                make.flat("a", 2, 2) + make.flat("b", 2, 2),
+                [
+                    make.holding("x", make.flat("a", 2), created=1.0),
+                    make.holding("y", make.flat("b", 0, 2), created=1.0),
+                    make.pairs(),
+                ],
+            ),
+            [(Code.FRAGMENTED, 2, "needs 1 gpu and 1 nic, no node has them free together (2 gpu, 2 nic free")],
+            id="GPUs here and NICs there",
+        ),
+        pytest.param(
+            make.snapshot(make.rails(gpus=4), [four(make.required("NUMANode", "gpu"))]),
+            [(Code.TOPOLOGY_UNSATISFIED, 1, "1 node: no 4 of 4 free gpu are within NUMANode of each other")],
+            id="a scope that no set meets",
+        ),
+        pytest.param(
+            make.snapshot(
+                [make.device("gpu-0", root="a"), make.device("nic-0", root="b")],
+                [make.pairs("claim", 1, make.required("PCIeRoot", "gpu", "nic"))],
+            ),
+            [(Code.TOPOLOGY_UNSATISFIED, 1, "1 node: no 1 nic within PCIeRoot of 1 gpu (1 gpu free)")],
+            id="a scope between two requests that no pair meets",
+        ),
+        pytest.param(
+            make.snapshot(NO_ROOT, [make.pairs("claim", 1, make.required("PCIeRoot", "gpu", "nic"))]),
+            [
+                (
+                    Code.TOPOLOGY_UNKNOWN,
+                    1,
+                    "1 node: PCIeRoot between gpu and nic is unknown: pcieRoot missing on 1 of 2 candidates",
+                )
+            ],
+            id="a fact that one of them does not publish",
+        ),
+        pytest.param(
+            make.snapshot(make.shared_roots(), [make.pairs("claim", 1, make.required("PCIeSwitch", "gpu", "nic"))]),
+            [
+                (
+                    Code.TOPOLOGY_UNKNOWN,
+                    1,
+                    "PCIeSwitch between gpu and nic is unknown: pcieSwitch missing on 12 of 12 candidates; "
+                    "PCIeRoot would fit",
+                )
+            ],
+            id="a switch, which no driver publishes, with the hint to ask for the root complex",
+        ),
+        pytest.param(
+            make.snapshot(GPUS, [four(make.required("NVLink", "gpu"))]),
+            [(Code.TOPOLOGY_UNKNOWN, 1, "NVLink within gpu is unknown: no topology matrix says it")],
+            id="NVLink without a matrix",
+        ),
+        pytest.param(
+            make.snapshot(ONE_RAIL, [make.claim("claim", make.request("nic", 2), make.distinct(RAIL, "nic"))]),
+            [(Code.TOPOLOGY_UNSATISFIED, 1, "1 of 2 distinct devices available (dra.net/rail)")],
+            id="one rail where two are asked for",
+        ),
+        pytest.param(
+            make.snapshot(
+                [make.device(f"nic-{at}", attributes={RAIL: at // 3}) for at in range(5)],
+                [make.claim("claim", make.request("nic", 4), make.match(RAIL, "nic"))],
+            ),
+            [(Code.TOPOLOGY_UNSATISFIED, 1, "3 of 4 devices with one value available (dra.net/rail)")],
+            id="no rail that has four",
+        ),
+        pytest.param(
+            make.snapshot(
+                [*ONE_RAIL[:1], make.device("nic-1")],
+                [make.claim("claim", make.request("nic", 2), make.match(RAIL, "nic"))],
+            ),
+            [(Code.ATTRIBUTE_MISSING, 1, "dra.net/rail missing on 1 of 2 candidates")],
+            id="an attribute that one does not publish",
+        ),
+        pytest.param(
+            make.snapshot(GPUS, [make.holding("other", GPUS[:1], deleting=True), four()]),
+            [
+                (Code.DEVICE_RELEASING, 1, "1 node would fit with devices that are being released: node-a"),
+                (Code.INSUFFICIENT_DEVICES, 1, "needs 4 gpu, 3 of 4 free"),
+            ],
+            id="a device on its way back",
+        ),
+        pytest.param(
+            make.snapshot(GPUS, [four()], holds={GPUS[0].id: make.hold(HoldKind.RELEASING)}),
+            [
+                (Code.DEVICE_RELEASING, 1, "being released: node-a"),
+                (Code.INSUFFICIENT_DEVICES, 1, "needs 4 gpu, 3 of 4 free"),
+            ],
+            id="a device whose claim is gone",
+        ),
+        pytest.param(
+            make.snapshot(ill(1), [make.claim()]),
+            [
+                (Code.UNHEALTHY, 1, "1 unhealthy where it would fit otherwise: node-a/gpu-0 (taint xid=31)"),
+                (Code.INSUFFICIENT_DEVICES, 1, "needs 1 gpu, 0 of 1 free"),
+            ],
+            id="an unhealthy device",
+        ),
+        pytest.param(
+            make.snapshot(GPUS, [four()], nodes=[make.node(unschedulable=True)]),
+            [(Code.NODE_UNAVAILABLE, 1, "1 node would fit, but node-a is cordoned")],
+            id="a cordoned node",
+        ),
+        pytest.param(
+            make.snapshot(GPUS, [four()], nodes=[make.node(taints=(Taint("a/b", "c", "NoSchedule"),))]),
+            [(Code.NODE_UNAVAILABLE, 1, "node-a has taint a/b=c:NoSchedule, which the pool does not tolerate")],
+            id="a taint",
+        ),
+        pytest.param(
+            make.snapshot(
+                ill(1, Standing.WITHHELD), [make.claim()], pools=[make.pool(withheld=("gpu.x/node-a: 1 of 2 slices",))]
+            ),
+            [
+                (Code.DRIVER_UNAVAILABLE, 1, "incomplete inventory: gpu.x/node-a: 1 of 2 slices"),
+                (Code.INSUFFICIENT_DEVICES, 1, "0 of 1 free"),
+            ],
+            id="an incomplete generation",
+        ),
+        pytest.param(
+            make.snapshot(
+                make.flat(gpus=0, nics=1), [make.claim()], pools=[make.pool(withheld=("gpu.x/a: 0 of 2 slices",))]
+            ),
+            [
+                (Code.DRIVER_UNAVAILABLE, 0, "incomplete inventory: gpu.x/a: 0 of 2 slices"),
+                (Code.INSUFFICIENT_DEVICES, 1, "needs 1 gpu, the pool has none"),
+            ],
+            id="an incomplete generation of which nothing was seen",
+        ),
+        pytest.param(
+            make.snapshot(ill(2, Standing.UNGUARDED), [make.claim()]),
+            [
+                (Code.DRIVER_UNAVAILABLE, 1, "2 devices are not guarded yet"),
+                (Code.INSUFFICIENT_DEVICES, 1, "0 of 2 free"),
+            ],
+            id="devices whose guard is on its way",
+        ),
+        pytest.param(
+            make.snapshot(GPUS, [make.holding("other", GPUS[:1], created=1.0), make.claim("claim", make.everything())]),
+            [(Code.INSUFFICIENT_DEVICES, 1, "needs all gpu, 3 of 4 free")],
+            id="all of them where one is taken",
+        ),
+        pytest.param(
+            make.snapshot(
+                make.flat(gpus=4, nics=4),
+                [make.pairs("claim", 2, make.required("PCIeSwitch", "gpu", "nic"), make.required("NVLink", "gpu"))],
+            ),
+            [
+                (Code.TOPOLOGY_UNKNOWN, 1, "NVLink within gpu is unknown"),
+                (Code.TOPOLOGY_UNKNOWN, 1, "PCIeSwitch between gpu and nic is unknown"),
+            ],
+            id="each of two lines that cannot be met",
+        ),
+    ],
+)
+def test_reasons(snapshot: Snapshot, told: Sequence[tuple[Code, int, str]]) -> None:
+    found = reasons(snapshot)
+    assert [(reason.code, reason.nodes) for reason in found] == [(code, nodes) for code, nodes, _ in told]
+    for reason, (_, _, words) in zip(found, told, strict=True):
+        assert words in reason.message
+
+
+def test_a_device_held_by_somebody_else_helps_nobody() -> None:
+    found = reasons(make.snapshot(GPUS, [four()], holds={GPUS[0].id: make.hold()}))
+    assert [reason.code for reason in found] == [Code.INSUFFICIENT_DEVICES]
+
+
+def test_unhealthy_devices_that_would_not_be_enough_are_not_blamed() -> None:
+    devices = [*ill(1), *GPUS[1:]]
+    claims = [make.holding("other", GPUS[1:2], created=1.0), four()]
+    assert [reason.code for reason in reasons(make.snapshot(devices, claims))] == [Code.INSUFFICIENT_DEVICES]
+
+
+def test_many_nodes_are_counted_and_a_few_named() -> None:
+    devices = [device for at in range(6) for device in make.flat(f"n{at}", 1)]
+    nodes = [make.node(f"n{at}", ready=False) for at in range(6)]
+    (reason,) = reasons(make.snapshot(devices, [make.claim()], nodes=nodes))
+    assert reason.nodes == 6
+    assert "n0 is not ready, n1 is not ready, n2 is not ready and 3 more" in reason.message
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(strategies.snapshots())
+def test_numbers_add_up_in_every_reason(snapshot: Snapshot) -> None:
+    answer = plan(snapshot, make.NOW)
+    total = len({device.node for given_ in snapshot.inventory.values() for device in given_})
+    for claim in answer.claims.values():
+        for place, reason in enumerate(claim.reasons):
+            assert 0 <= reason.nodes <= total
+            summary = re.search(r"; (\d+) nodes: (.*)$", reason.message)
+            assert bool(summary) == (place == 0 and total > 1)
+            if summary:
+                parts = re.findall(r"(?:^|, )(\d+) ", summary[2])
+                assert int(summary[1]) == total == sum(map(int, parts))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(strategies.snapshots(waiting=1))
+def test_a_claim_that_waits_for_devices_on_their_way_back_fits_once_they_are(snapshot: Snapshot) -> None:
+    holds = {one: make.hold(HoldKind.RELEASING) for one in snapshot.holds}
+    waiting = make.snapshot(
+        [device for given_ in snapshot.inventory.values() for device in given_],
+        snapshot.claims,
+        pools=snapshot.pools.values(),
+        holds=holds,
+    )
+    freed = make.snapshot(
+        [device for given_ in snapshot.inventory.values() for device in given_],
+        snapshot.claims,
+        pools=snapshot.pools.values(),
+    )
+    before, after = plan(waiting, make.NOW), plan(freed, make.NOW)
+    for uid, claim in before.claims.items():
+        if Code.DEVICE_RELEASING in {reason.code for reason in claim.reasons}:
+            assert len(after.claims[uid].placements) > len(claim.placements)

@@ -340,12 +340,12 @@ def read_attribute(value: Raw) -> AttributeValue:
         if value.get(key) is not None:
             return value[key]  # type: ignore[no-any-return]
     if value.get("version") is not None:
-        return Version.parse(value["version"])
+        return _version(value["version"])
     for key in ("strings", "ints", "bools"):
         if value.get(key) is not None:
             return tuple(value[key])
     if value.get("versions") is not None:
-        return tuple(Version.parse(text) for text in value["versions"])
+        return tuple(_version(text) for text in value["versions"])
     raise ValueError(
         f"attribute value {dict(value)!r}: expected one of string, int, bool, version, strings, ints, bools, versions"
     )
@@ -356,12 +356,17 @@ def read_taint(taint: Raw) -> Taint:
     return Taint(taint.get("key") or "", taint.get("value") or "", taint.get("effect") or "")
 
 
+# Amounts and versions are values that repeat on every node: one copy of each, and parsed once.
+_quantity = lru_cache(maxsize=4096)(Quantity.parse)
+_version = lru_cache(maxsize=4096)(Version.parse)
+
+
 def _quantities(amounts: Iterable[tuple[str, Any]]) -> dict[str, Quantity]:
     """Those of `amounts` that can be read; one that cannot counts as absent."""
     read: dict[str, Quantity] = {}
     for name, amount in amounts:
         try:
-            read[intern(name)] = Quantity.parse(str(amount))
+            read[intern(name)] = _quantity(str(amount))
         except ValueError:
             continue
     return read

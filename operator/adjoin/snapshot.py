@@ -9,13 +9,15 @@ Nothing here decides; what may not be planned is marked as held back, with the r
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
-from adjoin.api.claim import AffinityLine, DeviceRequest
+from adjoin.api.claim import AffinityLine, DeviceClaimSpec, DeviceRequest
 from adjoin.api.defaults import count_of, device_of, policy_of, replicas_of
 from adjoin.api.errors import joined
-from adjoin.api.parse import dump
+from adjoin.api.names import API_VERSION, Kind
 from adjoin.api.validate import validate_claim
 from adjoin.cache import View
 from adjoin.facts import ClaimFacts, PodFacts, read_placed
@@ -37,6 +39,9 @@ from adjoin_allocator.model import (
 from adjoin_allocator.results import Code
 from adjoin_allocator.snapshot import Snapshot
 
+SPECS = 4096
+"""How many distinct specs are remembered."""
+
 Named = tuple[str, str]
 """Namespace and name."""
 
@@ -56,21 +61,32 @@ class SnapshotBuilder:
         self._translated: dict[str, _Translated] = {}
         self._claims: dict[str, Claim] = {}
         self._tuple: tuple[Claim, ...] = ()
-        self._pods: Mapping[str, PodFacts] = {}
+        self._last: tuple[View, Inventory] | None = None
         self._gated: Mapping[Named, str] = {}
         self._holds: Mapping[DeviceID, Hold] = {}
 
     def build(self, view: View, inventory: Inventory) -> Snapshot:
         """The snapshot of `view`, whose inventory is `inventory`. Claims stand in the view's order."""
-        if view.pods is not self._pods:
-            self._pods, self._gated = view.pods, gated_claims(view.pods)
+        last, self._last = self._last, (view, inventory)
+        # While nothing beside a claim has changed that goes into it, its own facts decide.
+        steady = (
+            last is not None
+            and last[0].pods is view.pods
+            and last[1].names_as(inventory)
+            and last[1].default_pool == inventory.default_pool
+        )
+        if last is None or last[0].pods is not view.pods:
+            self._gated = gated_claims(view.pods)
         translated: dict[str, _Translated] = {}
         claims: dict[str, Claim] = {}
         for uid, facts in view.claims.items():
             known = self._translated.get(uid)
-            own = known if known is not None and known.facts is facts else _Translated(facts, translate(uid, facts))
-            translated[uid] = own
-            claims[uid] = self._settled(uid, self._complete(own, inventory))
+            if known is not None and known.facts is facts:
+                translated[uid] = known
+                claims[uid] = self._claims[uid] if steady else self._settled(uid, self._complete(known, inventory))
+            else:
+                own = translated[uid] = _Translated(facts, translate(uid, facts))
+                claims[uid] = self._settled(uid, self._complete(own, inventory))
         made = tuple(claims.values())
         if len(made) != len(self._tuple) or any(one is not other for one, other in zip(made, self._tuple, strict=True)):
             self._tuple = made
@@ -126,23 +142,41 @@ def _today(placed: tuple[PlacedReplica, ...], inventory: Inventory) -> tuple[Pla
 def translate(uid: str, facts: ClaimFacts) -> Claim:
     """A claim as far as its own object tells. One that admission would refuse asks for nothing and says why."""
     spec = facts.claim.spec
-    # Admission has seen it, but perhaps one of another version, or none at all.
-    refused = joined(validate_claim(dump(facts.claim)))
+    asked = _read_spec(spec.model_dump_json(by_alias=True, exclude_unset=True))
     return Claim(
         uid=ClaimUID(uid),
         namespace=facts.meta.namespace,
         name=facts.meta.name,
         created=facts.meta.created,
         pool=spec.pool_ref.name if spec.pool_ref is not None else "",
-        requests=() if refused else tuple(_request(request) for request in spec.requests),
-        affinity=() if refused else tuple(_affinity(line) for line in spec.affinity),
+        requests=asked.requests,
+        affinity=asked.affinity,
         replicas=replicas_of(spec),
         priority=spec.priority,
         placed=read_placed(facts.status),
         deleting=facts.meta.deleting is not None,
         has_uid=bool(facts.meta.uid),
-        hold=ClaimHold(Code.INVALID_CLAIM, refused) if refused else None,
+        hold=ClaimHold(Code.INVALID_CLAIM, asked.refusal) if asked.refusal else None,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    requests: tuple[Request, ...]
+    affinity: tuple[Affinity, ...]
+    refusal: str
+
+
+@lru_cache(maxsize=SPECS)
+def _read_spec(text: str) -> _Asked:
+    """What a spec (as JSON) asks of one replica. Most claims of a cluster are written alike, and are read once."""
+    claim = {"apiVersion": API_VERSION, "kind": Kind.DEVICE_CLAIM, "metadata": {"name": "x"}, "spec": json.loads(text)}
+    # Admission has seen it, but perhaps one of another version, or none at all.
+    refusal = joined(validate_claim(claim))
+    if refusal:
+        return _Asked((), (), refusal)
+    spec = DeviceClaimSpec.model_validate(claim["spec"])
+    return _Asked(tuple(map(_request, spec.requests)), tuple(map(_affinity, spec.affinity)), "")
 
 
 def _request(request: DeviceRequest) -> Request:

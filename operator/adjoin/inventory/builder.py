@@ -10,12 +10,12 @@ Nothing here decides who gets a device or reads a clock.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 
 from adjoin.cache import View
 from adjoin.facts import ConfigMapFacts, NodeFacts, TaintRuleFacts
-from adjoin.inventory.changes import changed_keys
+from adjoin.inventory.changes import changed_keys, updated
 from adjoin.inventory.driver_pools import DriverPools, Key
 from adjoin.inventory.held import NOTHING, Found, Holders, find
 from adjoin.inventory.node_devices import NodeDevices, Overlap, Surroundings, node_devices, stable_order
@@ -49,10 +49,11 @@ class InventoryBuilder:
         self._rules: dict[Key, DriverPoolRules] = {}
         self._holders = Holders()
         self._sites: dict[str, NodeDevices] = {}
-        self._matrices: dict[str, dict[str, MatrixText]] = {}
-        self._found: dict[str, Found] = {}
-        self._nodes: dict[str, Node] = {}
-        self._devices: dict[str, tuple[Device, ...]] = {}
+        self._speaking: set[str] = set()
+        self._matrices: dict[str, Mapping[str, MatrixText]] = {}
+        self._found: Mapping[str, Found] = {}
+        self._nodes: Mapping[str, Node] = {}
+        self._devices: Mapping[str, tuple[Device, ...]] = {}
         self._made: dict[str, tuple[PoolReport, Pool]] = {}
         self._stale_reports = True
         self._guard_served = False
@@ -70,7 +71,8 @@ class InventoryBuilder:
         """
         every = self._update_pools(view)
         dirty = self._driver_pools.update(view.slices)
-        self._rules = {key: rules for key, rules in self._rules.items() if key in self._driver_pools.by_key}
+        for key in self._driver_pools.vanished:
+            self._rules.pop(key, None)
         dirty |= self._update_taint_rules(view.taint_rules)
         dirty.update(changed_keys(self._known_nodes, view.nodes))
         self._known_nodes = view.nodes
@@ -142,9 +144,9 @@ class InventoryBuilder:
             rules = self._rules[key] = self._taint_rules.for_driver_pool(*key)
         return rules
 
-    def _sort_out(self, names: Iterable[str]) -> None:
+    def _sort_out(self, names: Collection[str]) -> None:
         """Sorts out the devices of these nodes."""
-        matrices = {name: dict(self._matrices.get(name, {})) for name in self._pools}
+        matrices: dict[str, dict[str, MatrixText]] = {name: {} for name in self._pools}
         for name in names:
             facts = self._known_nodes.get(name)
             node = facts.node if facts is not None else self._unknown(name)
@@ -164,16 +166,18 @@ class InventoryBuilder:
                     guarding=self._cluster,
                 )
             )
-            if site.devices or site.overlaps or site.parts:
+            speaks = bool(site.overlaps or site.parts)
+            (self._speaking.add if speaks else self._speaking.discard)(name)
+            if site.devices or speaks:
                 self._sites[name] = site
             else:
                 self._sites.pop(name, None)
-            for pool, known in matrices.items():
-                if pool in texts and site.devices:
-                    known[name] = texts[pool]
-                else:
-                    known.pop(name, None)
-        self._matrices = matrices
+            if site.devices:
+                for pool, text in texts.items():
+                    matrices[pool][name] = text
+        self._matrices = {
+            pool: updated(self._matrices.get(pool, {}), names, texts_of) for pool, texts_of in matrices.items()
+        }
 
     def _unknown(self, name: str) -> Node:
         """A node that is only named: made up for files, absent on a cluster."""
@@ -181,9 +185,11 @@ class InventoryBuilder:
             return Node(name, {}, ready=False, exists=False)
         return Node(name, {HOSTNAME: name})
 
-    def _recover(self, names: Iterable[str]) -> None:
+    def _recover(self, names: Collection[str]) -> None:
         """Finds what is held on these nodes again and puts their devices together."""
-        found, devices, nodes = dict(self._found), dict(self._devices), dict(self._nodes)
+        found: dict[str, Found] = {}
+        devices: dict[str, tuple[Device, ...]] = {}
+        nodes: dict[str, Node] = {}
         for name in names:
             site = self._sites.get(name, NOWHERE)
             held = self._holders.on(name)
@@ -193,18 +199,15 @@ class InventoryBuilder:
             everything = site.devices
             if again.devices:
                 everything = tuple(sorted((*site.devices, *again.devices), key=stable_order))
-            if again is NOTHING:
-                found.pop(name, None)
-            else:
+            if again is not NOTHING:
                 found[name] = again
             if everything:
-                devices[name] = _unchanged(devices.get(name), everything)
+                devices[name] = _unchanged(self._devices.get(name), everything)
                 facts = self._known_nodes.get(name)
                 nodes[name] = facts.node if facts is not None else self._unknown(name)
-            else:
-                devices.pop(name, None)
-                nodes.pop(name, None)
-        self._found, self._devices, self._nodes = found, devices, nodes
+        self._found = updated(self._found, names, found)
+        self._devices = updated(self._devices, names, devices)
+        self._nodes = updated(self._nodes, names, nodes)
 
     def _elsewhere(self, name: str) -> Callable[[DeviceID], bool]:
         def offered_elsewhere(device: DeviceID) -> bool:
@@ -221,7 +224,7 @@ class InventoryBuilder:
         """Puts the pools together. A pool about which nothing changed stays the same object."""
         guard_served = view.guard_served or not self._cluster
         overlaps, parts = self._seen()
-        troubled = [each for each in self._driver_pools.by_key.values() if each.problem or each.remote]
+        troubled = list(self._driver_pools.troubled.values())
         made: dict[str, tuple[PoolReport, Pool]] = {}
         for name, rules in self._pools.items():
             mine = [each for each in troubled if each.driver in rules.published]
@@ -256,8 +259,7 @@ class InventoryBuilder:
         """By pool its overlaps, in stable order, and how many parts of devices it selects."""
         overlaps: dict[str, list[Overlap]] = {}
         parts: Counter[str] = Counter()
-        speaking = [name for name, site in self._sites.items() if site.overlaps or site.parts]
-        for name in sorted(speaking, key=natural_key):
+        for name in sorted(self._speaking, key=natural_key):
             site = self._sites[name]
             for overlap in site.overlaps:
                 overlaps.setdefault(overlap.pool, []).append(overlap)

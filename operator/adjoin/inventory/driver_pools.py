@@ -99,6 +99,8 @@ def _parts(devices: Iterable[PublishedDevice]) -> Iterator[str]:
     """Names of the devices that take less than another one takes of some counter of the same set. The whole of a card
     takes all of its counter set."""
     counted = [device for device in devices if device.consumes]
+    if not counted:
+        return
     most: dict[tuple[str, str], Quantity] = {}
     for device in counted:
         for counter_set, counters in device.consumes.items():
@@ -124,6 +126,10 @@ class DriverPools:
         self.by_key: dict[Key, DriverPool] = {}
         """Replaced, never changed in place: inventories share it."""
         self.of_node: dict[str, set[Key]] = {}
+        self.troubled: dict[Key, DriverPool] = {}
+        """Those with a problem or with devices that are not local to a node."""
+        self.vanished: frozenset[Key] = frozenset()
+        """Those that the last update took away."""
         self._known: Mapping[str, SliceFacts] = {}
         self._slices: dict[Key, dict[str, SliceFacts]] = {}
 
@@ -141,18 +147,22 @@ class DriverPools:
                 self._slices.setdefault(key, {})[uid] = after
                 stale.add(key)
         self._known = slices
+        self.vanished = frozenset(key for key in stale if not self._slices[key])
         if not stale:
             return set()
         self.by_key = dict(self.by_key)
         nodes: set[str] = set()
         for key in stale:
             gone = self.by_key.pop(key, None)
+            self.troubled.pop(key, None)
             if gone is not None:
                 nodes |= gone.nodes
                 for node in gone.nodes:
                     self.of_node[node].discard(key)
             if self._slices[key]:
                 made = self.by_key[key] = read_driver_pool(self._slices[key].values())
+                if made.problem or made.remote:
+                    self.troubled[key] = made
                 nodes |= made.nodes
                 for node in made.nodes:
                     self.of_node.setdefault(node, set()).add(key)

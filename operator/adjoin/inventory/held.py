@@ -126,16 +126,19 @@ def find(
         driver_pools: What drivers publish, by driver and pool name.
         pools: DevicePools by name.
     """
-    by_id = {device.id: device for device in offered.devices}
+    lost = [
+        each
+        for each in held
+        if (identity := offered.identities.get(each.placed.id)) is None or identity.contradicts(each.placed.hardware_id)
+    ]
+    if not lost:
+        return NOTHING
     proofs = {(id_.driver, proof): id_ for id_, identity in offered.identities.items() for proof in identity.proofs}
     extra: dict[DeviceID, Device] = {}
     moved: dict[tuple[DeviceID, str], DeviceID] = {}
-    for each in sorted(held, key=lambda each: (each.placed.id, each.placed.hardware_id, each.pool, each.kind)):
+    for each in sorted(lost, key=lambda each: (each.placed.id, each.placed.hardware_id, each.pool, each.kind)):
         placed = each.placed
-        known = by_id.get(placed.id)
-        contradicted = known is not None and offered.identities[placed.id].contradicts(placed.hardware_id)
-        if known is not None and not contradicted:
-            continue
+        contradicted = placed.id in offered.identities
         now = proofs.get((placed.id.driver, spelled(placed.hardware_id)))
         if now is not None:
             moved[placed.id, placed.hardware_id] = now

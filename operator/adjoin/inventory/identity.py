@@ -42,17 +42,22 @@ class Identity:
 
     def contradicts(self, recorded: str) -> bool:
         """Whether a device of the same name with the recorded hardware id is other hardware than this one."""
-        address = pci_address(recorded)
+        if not recorded or recorded == self.uuid:
+            return False
+        address = _address(recorded)
         if address:
             return bool(self.pci) and pci_address(self.pci) != address
-        if "/" in recorded or not recorded:
-            return False
-        return bool(self.uuid) and self.uuid != recorded
+        return bool(self.uuid) and "/" not in recorded
+
+
+def _address(text: str) -> tuple[int, ...]:
+    # Most ids are uuids, every one different: not worth a place in anybody's memory.
+    return pci_address(text) if ":" in text else ()
 
 
 def spelled(text: str) -> str:
     """A PCI address in one spelling; anything else as it is."""
-    address = pci_address(text)
+    address = _address(text)
     return "{:04x}:{:02x}:{:02x}.{:x}".format(*address) if address else text
 
 

@@ -1,8 +1,7 @@
-"""Device selectors of pools, compiled and with a memory.
+"""Device selectors of pools, compiled.
 
 In come CEL expressions and published devices, out comes whether all hold. A selector that fails on a device does not
-match it, as in Kubernetes. Devices of one model differ in little that a selector reads, so that answers repeat from
-node to node.
+match it, as in Kubernetes.
 """
 
 from __future__ import annotations

@@ -103,7 +103,7 @@ def node_devices(site: Surroundings) -> NodeDevices:
         for each, identity in zip(chosen, _identify(site, chosen), strict=True):
             devices.append(_device(site, each, identity, _standing(site, each, rules, driver_pool.problem)))
             identities[each.id] = identity
-    unpublished = list(_unpublished(site, overlaps))
+    unpublished = list(_unpublished(site, overlaps)) if site.listing else []
     for each, identity in zip(unpublished, _identify(site, unpublished), strict=True):
         standing = (
             (Standing.OFFERED, "") if site.node.exists else (Standing.MISSING, f"node {site.node.name} is absent")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from adjoin.api.common import LabelSelector, SelectorOperator
 from adjoin.api.names import ANNOTATION_DEFAULT_POOL, ATTRIBUTE_DOMAIN, DRIVER
@@ -106,23 +107,28 @@ class PoolRules:
 
     def uuid_of(self, device: PublishedDevice) -> str:
         """The hardware uuid that a device publishes, or ""."""
-        return self._identity(device, "uuid", _UUID_KEYS)
+        return _first_text(device, _identity_keys(self.aliases.get("uuid", ()), device.driver, "uuid", _UUID_KEYS))
 
     def pci_of(self, device: PublishedDevice) -> str:
         """The PCI address that a device publishes, or ""."""
-        return self._identity(device, "pciBusID", _PCI_KEYS)
+        return _first_text(
+            device, _identity_keys(self.aliases.get("pciBusID", ()), device.driver, "pciBusID", _PCI_KEYS)
+        )
 
-    def _identity(self, device: PublishedDevice, alias: str, own: tuple[str, ...]) -> str:
-        attributes = device.attributes
-        for key in (
-            *self.aliases.get(alias, ()),
-            f"resource.kubernetes.io/{alias}",
-            *(f"{device.driver}/{name}" for name in own),
-        ):
-            value = attributes.get(key)
-            if isinstance(value, str) and value:
-                return value
-        return ""
+
+@lru_cache(maxsize=256)
+def _identity_keys(listed: tuple[str, ...], driver: str, alias: str, own: tuple[str, ...]) -> tuple[str, ...]:
+    """Attributes that tell a hardware identity: those that the pool lists, the standard one, the driver's own."""
+    return *listed, f"resource.kubernetes.io/{alias}", *(f"{driver}/{name}" for name in own)
+
+
+def _first_text(device: PublishedDevice, keys: tuple[str, ...]) -> str:
+    attributes = device.attributes
+    for key in keys:
+        value = attributes.get(key)
+        if isinstance(value, str) and value:
+            return value
+    return ""
 
 
 def seniority(facts: PoolFacts) -> tuple[float, str]:

@@ -134,6 +134,10 @@ class Inventory:
         """Name of the pool for claims that name none: the oldest of those annotated as default; "" without any."""
         return self.defaults[0] if self.defaults else ""
 
+    def names_as(self, other: Inventory) -> bool:
+        """Whether `current` of both says the same, as far as that is known without asking."""
+        return self._found is other._found
+
     def current(self, node: str, placed: PlacedDevice) -> DeviceID:
         """The triple of a held device today: its hardware may have another name than in the status."""
         found = self._found.get(node)

@@ -13,8 +13,9 @@ from tests.support.objects import allocation, deviceclaim, devicepool, node, rep
 from tests.support.views import view_of
 
 from adjoin.facts import read_placed
-from adjoin.inventory import Inventory, InventoryBuilder
+from adjoin.inventory import Inventory, InventoryBuilder, matching
 from adjoin_allocator.model import DeviceID, Standing
+from adjoin_allocator.selectors import match_all
 
 GPU = "gpu.nvidia.com"
 NO_GUARD = {"guard": "None"}
@@ -543,6 +544,28 @@ class TestIncremental:
         assert other.devices["n1"] is one.devices["n1"]
         assert len(one.devices["n2"]) == 2
         assert len(other.devices["n2"]) == 3
+
+    def test_one_changed_slice_costs_a_look_at_its_own_devices(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        looked_at: list[str] = []
+
+        def count(selectors: Any, device: Any) -> Any:
+            looked_at.append(device.name)
+            return match_all(selectors, device)
+
+        monkeypatch.setattr(matching, "match_all", count)
+        chosen = copy.deepcopy(GPUS)
+        chosen["source"]["resourceSlices"]["selectors"] = [{"cel": f"device.driver == '{GPU}'"}]
+        fixed = [devicepool(devices=[chosen], delivery=NO_GUARD), *(node(f"n{i}") for i in range(20))]
+        slices = [gpus(f"n{i}", 4) for i in range(20)]
+        builder = InventoryBuilder()
+        before = view_of(*fixed, *slices)
+        builder.build(before)
+        assert len(looked_at) == 80
+        after = view_of(*fixed, *slices[1:], gpus("n0", 3, generation=2), before=before)
+        builder.build(after)
+        assert len(looked_at) == 83
+        builder.build(after)
+        assert len(looked_at) == 83
 
     def test_a_pool_that_only_got_a_new_status_changes_nothing(self) -> None:
         builder = InventoryBuilder()

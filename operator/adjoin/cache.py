@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache as remembered
 from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
@@ -76,6 +76,7 @@ class View:
         busy: UIDs of subjects with an intent under way, or waiting out a refusal.
         lingering: UID of a pod that is gone → until when (seconds since the epoch) it still holds its devices.
         namespace: The operator's own.
+        ghosts: The pods of `lingering`, as they were last seen.
     """
 
     claims: Mapping[str, ClaimFacts]
@@ -90,6 +91,7 @@ class View:
     busy: frozenset[str]
     lingering: Mapping[str, float]
     namespace: str
+    ghosts: Mapping[str, PodFacts] = field(default_factory=dict)
 
 
 def _bare(obj: Raw) -> Raw:
@@ -228,6 +230,7 @@ class Cache:
         self._under_way: set[str] = set()
         self._held: set[str] = set()
         self._lingering: dict[str, float] = {}
+        self._ghosts: dict[str, PodFacts] = {}
         self._unreadable: dict[tuple[Kind, str], str] = {}
         self._guard_served = False
         self._busy: frozenset[str] | None = None
@@ -274,7 +277,7 @@ class Cache:
     def view(self, now: float) -> View:
         """What is known now. Costs a copy of each kind that has changed since the last view."""
         for uid in [uid for uid, until in self._lingering.items() if until <= now]:
-            del self._lingering[uid]
+            del self._lingering[uid], self._ghosts[uid]
         if self._busy is None:
             self._busy = frozenset(self._under_way | self._held)
 
@@ -294,6 +297,7 @@ class Cache:
             busy=self._busy,
             lingering=MappingProxyType(dict(self._lingering)),
             namespace=self._namespace,
+            ghosts=MappingProxyType(dict(self._ghosts)),
         )
 
     # Observing
@@ -341,6 +345,7 @@ class Cache:
         pod = last or gone
         if isinstance(pod, PodFacts) and pod.node and pod.started and not pod.stopped and not pod.finished:
             self._lingering[uid] = now + LINGER_SECONDS
+            self._ghosts[uid] = pod
         self.notify()
         return True
 

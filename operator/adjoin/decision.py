@@ -8,7 +8,7 @@ alone until it has ended.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from zlib import crc32
 
 from adjoin.api.names import FINALIZER
@@ -57,7 +57,7 @@ from adjoin.status import (
 )
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as make_plan
-from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, Pool, ReplicaState, Standing
+from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool, ReplicaState, Standing
 from adjoin_allocator.results import ClaimPlan, Plan
 from adjoin_allocator.snapshot import Snapshot
 
@@ -291,7 +291,7 @@ def _facts_of(claim: ClaimFacts, scene: _Scene) -> tuple[object, ...]:
             facts.append(relations.resource_claims.get((meta.namespace, name)))
     if relations.lingering:
         facts += [relations.lingering.get(each.labels.get(LABEL_POD, "")) for each in owned]
-        facts.append(relations.unrecorded_until)
+        facts += relations.ghosts.get((meta.namespace, meta.name), ())
     for entry in entries(claim):
         node = str(entry.get("node") or "")
         facts += (inventory.devices.get(node), inventory.nodes.get(node), scene.boot_ids.get(node))
@@ -352,7 +352,8 @@ def _decide_claim(claim: ClaimFacts, scene: _Scene, work: _Work) -> None:
         return
     plan = scene.plan.claims.get(ClaimUID(meta.uid))
     fresh = _fresh(claim, found.members, plan, scene)
-    members = tuple(sorted((*found.members, *fresh), key=lambda each: each.index))
+    kept = [_renamed(member, scene.inventory) for member in found.members]
+    members = tuple(sorted((*kept, *fresh), key=lambda each: each.index))
     pool_name = asked_pool(claim, scene.inventory.default_pool)
     ailing, blocked = _health(members, scene.inventory.pools.get(pool_name), scene)
     status = claim_status(claim, members, plan, scene.boot_ids, ailing, now)
@@ -397,6 +398,24 @@ def _fresh(claim: ClaimFacts, members: Sequence[Member], plan: ClaimPlan | None,
     return tuple(placed)
 
 
+def _renamed(member: Member, inventory: Inventory) -> Member:
+    """The replica with its devices under today's names. While somebody uses them, the names are those that were
+    delivered."""
+    if member.uses:
+        return member
+    devices = []
+    for raw, placed in zip(member.entry.get("devices") or (), _placed(member), strict=True):
+        device = inventory.device(member.node, inventory.current(member.node, placed))
+        if device is not None and device.standing is not Standing.MISSING and device.id != placed.id:
+            raw = {**raw, "driver": device.id.driver, "pool": device.id.pool, "device": device.id.device}
+        devices.append(raw)
+    return replace(member, entry={**member.entry, "devices": devices}) if devices else member
+
+
+def _placed(member: Member) -> tuple[PlacedDevice, ...]:
+    return read_placed({"allocation": {"replicas": [member.entry]}})[0].devices
+
+
 def _health(members: Sequence[Member], pool: Pool | None, scene: _Scene) -> tuple[Ailing, dict[int, str]]:
     """Which devices are not well, and for each replica why no pod may start on it now."""
     missing: list[str] = []
@@ -425,8 +444,7 @@ def _health(members: Sequence[Member], pool: Pool | None, scene: _Scene) -> tupl
 
 def _devices(member: Member, inventory: Inventory) -> list[tuple[DeviceID, Device | None]]:
     """A replica's devices as the status names them, and as they are today."""
-    placed = read_placed({"allocation": {"replicas": [member.entry]}})[0].devices
-    return [(each.id, inventory.device(member.node, inventory.current(member.node, each))) for each in placed]
+    return [(each.id, inventory.device(member.node, inventory.current(member.node, each))) for each in _placed(member)]
 
 
 def _node_trouble(name: str, node: Node | None, pool: Pool) -> str:
@@ -484,8 +502,7 @@ def _serve(
 def _cargo(claim: ClaimFacts, member: Member, pool: str, guarded: bool, inventory: Inventory) -> Cargo | None:
     """What the replica hands over, or None when a device of it is not there today."""
     by_request: dict[str, list[Device]] = {request.name: [] for request in claim.claim.spec.requests}
-    placed = read_placed({"allocation": {"replicas": [member.entry]}})[0].devices
-    for each in placed:
+    for each in _placed(member):
         device = inventory.device(member.node, inventory.current(member.node, each))
         if device is None or device.standing is Standing.MISSING:
             return None

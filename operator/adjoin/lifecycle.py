@@ -35,7 +35,6 @@ STRAY = -1
 """Index of a use that belongs to no replica that the claim has."""
 
 _WANTED_STATES = (ReplicaState.READY, ReplicaState.IN_USE)
-_USED_STATES = (ReplicaState.IN_USE, ReplicaState.RELEASING, ReplicaState.FAILED)
 
 
 def rfc3339(moment: float) -> str:
@@ -54,7 +53,7 @@ class Relations:
         owned: Our ResourceClaims by UID of the DeviceClaim that owns them, by name.
         resource_claims: Every ResourceClaim by (namespace, name).
         lingering: Until when a force-deleted pod still holds its devices, by pod UID.
-        unrecorded_until: Until when such a pod runs of which no ResourceClaim says any more what it has, or None.
+        ghosts: Those pods as they were last seen, by (namespace, name of the claim).
     """
 
     claims: Mapping[tuple[str, str], ClaimFacts]
@@ -64,7 +63,7 @@ class Relations:
     owned: Mapping[str, tuple[ResourceClaimFacts, ...]]
     resource_claims: Mapping[tuple[str, str], ResourceClaimFacts]
     lingering: Mapping[str, float]
-    unrecorded_until: float | None
+    ghosts: Mapping[tuple[str, str], tuple[PodFacts, ...]]
 
 
 def seniority(pod: PodFacts) -> tuple[float, str, str]:
@@ -87,7 +86,9 @@ def relate(view: View) -> Relations:
         # The owner makes it ours: a label alone could be anybody's.
         if resource_claim.owner:
             owned[resource_claim.owner].append(resource_claim)
-    recorded = {each.labels.get(LABEL_POD) for group in owned.values() for each in group} if view.lingering else set()
+    ghosts: defaultdict[tuple[str, str], list[PodFacts]] = defaultdict(list)
+    for pod in view.ghosts.values():
+        ghosts[pod.meta.namespace, pod.claim].append(pod)
     return Relations(
         claims={(claim.meta.namespace, claim.meta.name): claim for claim in view.claims.values()},
         pools={pool.meta.name: pool for pool in view.pools.values()},
@@ -96,7 +97,7 @@ def relate(view: View) -> Relations:
         owned={uid: tuple(sorted(group, key=lambda each: each.meta.name)) for uid, group in owned.items()},
         resource_claims={(each.meta.namespace, each.meta.name): each for each in view.resource_claims.values()},
         lingering=view.lingering,
-        unrecorded_until=max((until for uid, until in view.lingering.items() if uid not in recorded), default=None),
+        ghosts={key: tuple(sorted(group, key=seniority)) for key, group in ghosts.items()},
     )
 
 
@@ -303,8 +304,10 @@ def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tu
     ]
     recorded = {use.pod_uid for use in uses}
     taken = {use.index for use in uses}
-    for pod in relations.pods.get((claim.meta.namespace, claim.meta.name), ()):
-        if pod.gated or not pod.token or pod.finished or pod.meta.uid in recorded:
+    key = (claim.meta.namespace, claim.meta.name)
+    for pod in (*relations.pods.get(key, ()), *relations.ghosts.get(key, ())):
+        uid = pod.meta.uid
+        if pod.gated or not pod.token or pod.finished or uid in recorded:
             continue
         if any((pod.meta.namespace, name) in relations.resource_claims for name in pod.resource_claims):
             continue  # its devices are those of a claim that had this name before
@@ -316,14 +319,8 @@ def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tu
         )
         for index in fits:
             taken.add(index)
-            uses.append(Use(index=index, pod_uid=pod.meta.uid, pod=pod, resource_claims=()))
+            uses.append(Use(index, uid, relations.pods_by_uid.get(uid), (), relations.lingering.get(uid)))
             break
-    if relations.unrecorded_until is not None:
-        uses += [
-            Use(index=index, pod_uid="", pod=None, resource_claims=(), lingers_until=relations.unrecorded_until)
-            for index, entry in sorted(holding.items())
-            if index not in taken and entry.get("state") in _USED_STATES
-        ]
     return tuple(uses)
 
 

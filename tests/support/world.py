@@ -85,6 +85,7 @@ class World:
     _own: bool = False
     _unseen: dict[Key, Obj | None] = field(default_factory=dict)
     """What changed behind the operator's back, as it was before."""
+    _gone: dict[str, facts.PodFacts] = field(default_factory=dict)
     _ended: dict[str, Obj] = field(default_factory=dict)
     """By UID the last state of what is gone; the watch tells it with the end."""
     _facts: dict[tuple[str, str], Any] = field(default_factory=dict)
@@ -152,6 +153,7 @@ class World:
             busy=frozenset(busy),
             lingering={uid: until for uid, until in self.lingering.items() if until > self.now},
             namespace=self.namespace,
+            ghosts={uid: pod for uid, pod in self._gone.items() if self.lingering[uid] > self.now},
         )
 
     def _visible(self, kind: Kind) -> list[Obj]:
@@ -170,7 +172,10 @@ class World:
     def _notice_end(self, kind: Kind, last: Obj) -> None:
         running = (last.get("status") or {}).get("phase") == "Running"
         if kind is Kind.POD and running and last["spec"].get("nodeName") and last["metadata"]["uid"] in self.forced:
-            self.lingering[last["metadata"]["uid"]] = self.now + LINGER_SECONDS
+            pod = facts.read_pod(last)
+            assert pod is not None
+            self.lingering[pod.meta.uid] = self.now + LINGER_SECONDS
+            self._gone[pod.meta.uid] = pod
 
     def carry_out(self, intents: Iterable[Intent]) -> int:
         """Performs intents as the writer does: steps in order, each intent until its first refusal. Returns how many

@@ -380,7 +380,9 @@ class TestLingering:
         cache.ingest_end(Kind.POD, last, NOW)
         assert cache.view(NOW).pods == {}
         assert cache.view(NOW).lingering == ({"p1": NOW + LINGER_SECONDS} if lingers else {})
+        assert list(cache.view(NOW).ghosts) == (["p1"] if lingers else [])
         assert cache.view(NOW + LINGER_SECONDS).lingering == {}
+        assert cache.view(NOW + LINGER_SECONDS).ghosts == {}
 
     def test_c13_a_pod_that_terminates_slowly_is_still_there(self, cache: Cache) -> None:
         cache.ingest(Kind.POD, pod(version=1, deletionTimestamp="2026-11-30T08:00:00Z"))

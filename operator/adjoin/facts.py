@@ -25,6 +25,7 @@ from adjoin.api.names import (
     GROUP,
     LABEL_CLAIM,
 )
+from adjoin.api.parse import parse_lenient
 from adjoin_allocator.cel import AttributeValue, Quantity, Version
 from adjoin_allocator.model import DeviceID, Node, PlacedDevice, PlacedReplica, ReplicaState, Taint
 
@@ -88,10 +89,10 @@ class ClaimFacts:
 
 
 def read_claim(obj: Raw) -> ClaimFacts:
-    """Facts of a DeviceClaim. Raises `ValueError` (pydantic's) when the spec cannot be read at all."""
+    """Facts of a DeviceClaim. Raises `ValueError` (`InvalidObject`) when the spec cannot be read at all."""
     return ClaimFacts(
         meta=read_meta(obj),
-        claim=DeviceClaim.model_validate(obj),
+        claim=parse_lenient(DeviceClaim, obj),
         status=obj.get("status") or {},
         finalizers=tuple((obj.get("metadata") or {}).get("finalizers") or ()),
     )
@@ -138,11 +139,11 @@ class PoolFacts:
 
 
 def read_pool(obj: Raw) -> PoolFacts:
-    """Facts of a DevicePool. Raises `ValueError` when the spec cannot be read at all."""
+    """Facts of a DevicePool. Raises `ValueError` (`InvalidObject`) when the spec cannot be read at all."""
     meta = obj.get("metadata") or {}
     return PoolFacts(
         meta=read_meta(obj),
-        pool=DevicePool.model_validate(obj),
+        pool=parse_lenient(DevicePool, obj),
         status=obj.get("status") or {},
         finalizers=tuple(meta.get("finalizers") or ()),
         annotations=meta.get("annotations") or {},

@@ -229,17 +229,14 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
     that claim's status is on its way back, and so is everything of one whose DeviceClaim is gone.
     """
     holds: dict[DeviceID, Hold] = {}
-    for facts in view.resource_claims.values():
-        if not facts.allocated:
-            continue
+    # Foreign ones first: where both stand, the device is the foreign claim's. By name, so that the answer has no order.
+    allocated = [facts for facts in view.resource_claims.values() if facts.allocated]
+    for facts in sorted(allocated, key=lambda facts: (facts.ours, facts.meta.key)):
         kind = HoldKind.RELEASING if facts.ours else HoldKind.FOREIGN
         owner = claims.get(facts.owner) if facts.owner else None
         mine = {device.id for replica in owner.placed for device in replica.devices} if owner is not None else set()
         for device in facts.devices:
-            if device in mine:
-                continue
-            for excluded in inventory.excluded_by(device):
-                known = holds.get(excluded)
-                if known is None or (kind, facts.meta.key) < (known.kind, known.holder.partition(" ")[2]):
-                    holds[excluded] = Hold(kind, f"ResourceClaim {facts.meta.key}")
+            if device not in mine:
+                for excluded in inventory.excluded_by(device):
+                    holds.setdefault(excluded, Hold(kind, f"ResourceClaim {facts.meta.key}"))
     return holds

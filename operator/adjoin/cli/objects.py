@@ -193,6 +193,9 @@ class _Reader:
             try:
                 facts = read(document.body)
             except MALFORMED as error:
+                if kind in set(Kind):
+                    self.problems.append(f"{_named(document)}: {error}")
+                    continue
                 self.warnings.append(f"{_named(document)} is left out: {type(error).__name__}: {error}")
                 continue
             if facts is not None:

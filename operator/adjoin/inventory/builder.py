@@ -166,7 +166,7 @@ class InventoryBuilder:
                     guarding=self._cluster,
                 )
             )
-            speaks = bool(site.overlaps or site.parts)
+            speaks = bool(site.overlaps or site.parts or site.beyond)
             (self._speaking.add if speaks else self._speaking.discard)(name)
             if site.devices or speaks:
                 self._sites[name] = site
@@ -223,7 +223,7 @@ class InventoryBuilder:
     def _report(self, view: View) -> None:
         """Puts the pools together. A pool about which nothing changed stays the same object."""
         guard_served = view.guard_served or not self._cluster
-        overlaps, parts = self._seen()
+        overlaps, parts, beyond = self._seen()
         troubled = list(self._driver_pools.troubled.values())
         made: dict[str, tuple[PoolReport, Pool]] = {}
         for name, rules in self._pools.items():
@@ -241,6 +241,7 @@ class InventoryBuilder:
                     for device in each.remote
                 ),
                 parts=parts[name],
+                beyond=beyond[name],
             )
             pool = Pool(
                 name=name,
@@ -255,16 +256,19 @@ class InventoryBuilder:
             made[name] = (report, known[1] if known is not None and _equal(known[1], pool) else pool)
         self._made = made
 
-    def _seen(self) -> tuple[dict[str, list[Overlap]], Counter[str]]:
-        """By pool its overlaps, in stable order, and how many parts of devices it selects."""
+    def _seen(self) -> tuple[dict[str, list[Overlap]], Counter[str], Counter[str]]:
+        """By pool its overlaps, in stable order, how many parts of devices it selects, and how many devices are
+        counted beyond those that are offered."""
         overlaps: dict[str, list[Overlap]] = {}
         parts: Counter[str] = Counter()
+        beyond: Counter[str] = Counter()
         for name in sorted(self._speaking, key=natural_key):
             site = self._sites[name]
             for overlap in site.overlaps:
                 overlaps.setdefault(overlap.pool, []).append(overlap)
             parts.update(site.parts)
-        return overlaps, parts
+            beyond.update(site.beyond)
+        return overlaps, parts, beyond
 
     def _selects_any(self, rules: PoolRules, nodes: Iterable[str]) -> bool:
         for name in nodes:
@@ -274,7 +278,7 @@ class InventoryBuilder:
         return False
 
 
-NOWHERE = NodeDevices((), {}, (), {})
+NOWHERE = NodeDevices((), {}, (), {}, {})
 
 
 def _texts(view: View) -> dict[str, Mapping[str, str]]:

@@ -19,6 +19,9 @@ from adjoin.inventory.pools import Offer, PoolRules, counted_devices
 from adjoin.inventory.taints import NO_RULES, DriverPoolRules, ailment
 from adjoin_allocator.model import Device, DeviceID, Node, Standing, natural_key
 
+COUNTED = 1024
+"""Most devices of one name that are counted on a node."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Surroundings:
@@ -71,6 +74,8 @@ class NodeDevices:
     identities: Mapping[DeviceID, Identity]
     overlaps: tuple[Overlap, ...]
     parts: Mapping[str, int]
+    beyond: Mapping[str, int]
+    """By pool how many devices a node counts beyond those that are offered."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,12 +103,13 @@ def node_devices(site: Surroundings) -> NodeDevices:
     identities: dict[DeviceID, Identity] = {}
     overlaps: list[Overlap] = []
     parts: Counter[str] = Counter()
+    beyond: Counter[str] = Counter()
     for driver_pool, rules in site.driver_pools:
         chosen = list(_published(site, driver_pool, overlaps, parts))
         for each, identity in zip(chosen, _identify(site, chosen), strict=True):
             devices.append(_device(site, each, identity, _standing(site, each, rules, driver_pool.problem)))
             identities[each.id] = identity
-    unpublished = list(_unpublished(site, overlaps)) if site.listing else []
+    unpublished = list(_unpublished(site, overlaps, beyond)) if site.listing else []
     for each, identity in zip(unpublished, _identify(site, unpublished), strict=True):
         standing = (
             (Standing.OFFERED, "") if site.node.exists else (Standing.MISSING, f"node {site.node.name} is absent")
@@ -111,7 +117,7 @@ def node_devices(site: Surroundings) -> NodeDevices:
         devices.append(_device(site, each, identity, standing))
         identities[each.id] = identity
     devices.sort(key=stable_order)
-    return NodeDevices(tuple(devices), identities, tuple(overlaps), parts)
+    return NodeDevices(tuple(devices), identities, tuple(overlaps), parts, beyond)
 
 
 def _published(
@@ -137,7 +143,7 @@ def _published(
             yield owner
 
 
-def _unpublished(site: Surroundings, overlaps: list[Overlap]) -> Iterator[_Chosen]:
+def _unpublished(site: Surroundings, overlaps: list[Overlap], beyond: Counter[str]) -> Iterator[_Chosen]:
     """Static devices and counted ones. Pools that count one resource count the same devices, under whatever names."""
     node = site.node.name
     owners: dict[object, _Chosen] = {}
@@ -145,14 +151,13 @@ def _unpublished(site: Surroundings, overlaps: list[Overlap]) -> Iterator[_Chose
         candidates: list[tuple[Offer, PublishedDevice, object]] = [
             (offer, device, None) for offer, device in rules.listed.get(node, ())
         ]
-        if rules in site.pools:
-            candidates += [
-                (offer, device, (resource, index))
-                for offer, resource in rules.counted
-                for index, device in enumerate(
-                    counted_devices(offer, site.allocatable.get(resource, 0), site.gpu_ids.get(rules.name, ()))
-                )
-            ]
+        for offer, resource in rules.counted if rules in site.pools else ():
+            count = site.allocatable.get(resource, 0)
+            if count > COUNTED:
+                # A constant that somebody configured, not what is in the machine.
+                beyond[rules.name] += count - COUNTED
+            made = counted_devices(offer, min(count, COUNTED), site.gpu_ids.get(rules.name, ()))
+            candidates += [(offer, device, (resource, index)) for index, device in enumerate(made)]
         for offer, device, slot in candidates:
             chosen = _Chosen(DeviceID(DRIVER, node, device.name), rules, offer, device)
             owner = owners.get(chosen.id) or (owners.get(slot) if slot is not None else None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from adjoin.api.pool_status import PoolCondition
 from adjoin.inventory.driver_pools import DriverPool, Key
 from adjoin.inventory.held import Found
-from adjoin.inventory.node_devices import Overlap
+from adjoin.inventory.node_devices import COUNTED, Overlap
 from adjoin_allocator.model import Device, DeviceID, Node, PlacedDevice, Pool
 
 NAMED = 8
@@ -41,6 +41,7 @@ class PoolReport:
         overlaps: Devices that it selects and does not have.
         remote: How many devices it selects that are not local to one node.
         parts: How many parts of devices (partitions) it selects.
+        beyond: How many devices nodes count beyond those that are offered.
     """
 
     broken: str = ""
@@ -50,6 +51,7 @@ class PoolReport:
     overlaps: tuple[Overlap, ...] = ()
     remote: int = 0
     parts: int = 0
+    beyond: int = 0
 
     @property
     def unavailable(self) -> str:
@@ -70,6 +72,8 @@ class PoolReport:
             notes.append(
                 f"{_count(self.parts, 'part')} of a larger device and not offered: parts are not supported yet"
             )
+        if self.beyond:
+            notes.append(f"{_count(self.beyond, 'device')} counted beyond {COUNTED} a node and not offered")
         found = []
         if self.unavailable:
             reason = "InvalidSpec" if self.broken else "Deleting" if self.deleting else "GuardUnavailable"

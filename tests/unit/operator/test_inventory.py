@@ -459,6 +459,11 @@ class TestOtherSources:
         ids = [device.hardware_id for device in inventory.devices["n1"]]
         assert ids == (["GPU-A", "0000:10:1c.0"] if known else ["n1/gpu-0"])
 
+    def test_a_count_that_is_no_count_is_cut_and_told(self) -> None:
+        inventory = build(devicepool(devices=[COUNTED]), self.counted_node(1_000_000))
+        assert len(inventory.devices["n1"]) == 1024
+        assert conditions(inventory)["Ready"] == "998976 devices are counted beyond 1024 a node and not offered"
+
     def test_two_pools_that_count_one_resource_count_the_same_devices(self) -> None:
         other = devicepool("young", devices=[COUNTED | {"name": "card"}], creationTimestamp="2026-11-30T09:00:00Z")
         inventory = build(devicepool(devices=[COUNTED]), other, self.counted_node(2))

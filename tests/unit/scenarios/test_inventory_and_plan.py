@@ -302,25 +302,6 @@ def test_e14_counts_are_never_negative_and_always_add_up() -> None:
             assert_sums(ran)
 
 
-def test_a23_a_set_that_no_numa_node_can_hold_is_one_claim_with_one_reason() -> None:
-    devices = {f"gpu-{i}": {"resource.kubernetes.io/numaNode": {"int": i // 2}} for i in range(4)}
-    line = {"requests": ["gpu"], "scope": "NUMANode", "policy": "Required"}
-    ran = plan_objects(
-        [devicepool(), resourceslice("n1", GPU, devices), deviceclaim(requests={"gpu": 4}, affinity=[line])]
-    )
-    assert ran.codes("job-a") == ["TopologyUnsatisfied"]
-    assert ran.claims["job-a"]["replicas"] == []
-
-
-def test_a24_all_means_all_of_that_name_and_never_none() -> None:
-    request = [{"name": "gpu", "all": True}]
-    eight = [gpus(*(f"gpu-{i}" for i in range(8))), resourceslice("n1", NIC, 8)]
-    ran = plan_objects([devicepool(), *eight, deviceclaim(requests=request)])
-    assert len(ran.devices("job-a")["gpu"]) == 8
-    nothing = plan_objects([devicepool(), resourceslice("n2", NIC, 8), deviceclaim(requests=request)])
-    assert nothing.claims["job-a"]["phase"] == "Pending"
-
-
 def test_a29_a_plan_and_its_feedback_name_the_same_devices() -> None:
     claims = [deviceclaim(f"c{i}", creationTimestamp=f"2026-11-30T08:00:{i:02}Z") for i in range(20)]
     objects = [devicepool(), *hardware.fleet(hardware.p4d, 3, "p"), *claims]

@@ -376,18 +376,20 @@ class _Search:
             climb = _price(ratio.weight, above) - _price(ratio.weight, below) >> 1
             if not climb and not banned:
                 continue
-            small = [self._counters[request] for request in ratio.small]
-            large = [self._counters[request] for request in ratio.large]
+            # Counters and how much each adds to the room that the smaller side has for partners.
+            terms = [(*self._counters[request], ratio.floor) for request in ratio.small]
+            terms += [(*self._counters[request], -1) for request in ratio.large]
+            if ratio.extra:
+                terms.append((*ratio.extra, 1))
             paid: Table = {}
             for state, cost in table.items():
-                room = ratio.floor * sum(state >> at & mask for at, mask in small)
-                if ratio.extra:
-                    room += state >> ratio.extra[0] & ratio.extra[1]
-                left_over = abs(room - sum(state >> at & mask for at, mask in large))
+                left_over = 0
+                for at, mask, times in terms:
+                    left_over += (state >> at & mask) * times
                 if not left_over:
                     paid[state] = cost
                 elif not banned:
-                    paid[state] = cost + climb * left_over
+                    paid[state] = cost + climb * abs(left_over)
             table = paid
         return table
 

@@ -174,7 +174,8 @@ class TestLogging:
         def speak() -> None:
             reference = {"kind": "DeviceClaim", "namespace": "team", "name": "job"}
             logging.getLogger("kopf.objects").info("Handler 'x' succeeded.", extra={"k8s_ref": reference})
-            logging.getLogger("kopf.objects").warning("odd", extra={"k8s_ref": reference, "settings": kopf.OperatorSettings()})
+            more = {"k8s_ref": reference, "settings": kopf.OperatorSettings()}
+            logging.getLogger("kopf.objects").warning("odd", extra=more)
 
         (line,) = self.lines(monkeypatch, speak)
         assert (line["event"], line["object"]) == ("odd", "DeviceClaim team/job")

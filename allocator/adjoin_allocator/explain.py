@@ -77,7 +77,7 @@ def _unmatched(diagnosis: Diagnosis) -> Iterator[Reason]:
         if not devices:
             continue
         report = survey(request.selectors, devices)
-        causes = [f"{name} missing on {count}" for name, count in sorted(report.missing.items())]
+        causes = [f"{name} missing on {count}" for name, count in report.missing]
         yield Reason(
             Code.SELECTOR_UNMATCHED,
             len(diagnosis.index.views),

@@ -1,0 +1,452 @@
+"""What admission makes of pods and of our own kinds, over HTTP as the API server asks it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import copy
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from tests.support.objects import Obj, deviceclaim, devicepool
+
+from adjoin.admission import build_app
+from adjoin.admission.endpoint import ASK_SECONDS
+from adjoin.cache import READERS, Cache
+from adjoin.facts import ClaimFacts, read_claim
+from adjoin.intents import Kind
+
+GATE = {"name": "adjoin.dev/claim"}
+VOID = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+
+
+def plain_pod(claim: str = "job-a", **spec: Any) -> Obj:
+    """A pod as its controller makes it."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "train-", "labels": {"adjoin.dev/claim": claim}},
+        "spec": {"containers": [{"name": "main", "image": "busybox"}], **spec},
+    }
+
+
+def review(obj: Obj, operation: str = "CREATE", old: Obj | None = None, **fields: Any) -> Obj:
+    """An AdmissionReview with this object."""
+    request = {
+        "uid": "review-1",
+        "kind": {"group": "", "version": "v1", "kind": obj["kind"]},
+        "operation": operation,
+        "namespace": "team",
+        "object": obj,
+        "oldObject": old,
+        "dryRun": False,
+        **fields,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def patched(obj: Obj, response: Obj) -> Obj:
+    """The object after the response's patch."""
+    result = copy.deepcopy(obj)
+    for operation in json.loads(base64.b64decode(response["patch"])) if "patch" in response else []:
+        assert operation["op"] == "add"
+        *parents, last = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+        target: Any = result
+        for part in parents:
+            target = target[int(part) if isinstance(target, list) else part]
+        target[int(last) if isinstance(target, list) else last] = operation["value"]
+    return result
+
+
+class Apart:
+    """Admission beside a cache, and what it asked the API server for."""
+
+    def __init__(self) -> None:
+        self.cache = Cache("adjoin-system")
+        self.asked: list[tuple[str, str]] = []
+        self.answer: Callable[[], Awaitable[ClaimFacts | None]] | None = None
+        self.client: TestClient[Any, Any]
+
+    def know(self, *objects: Obj) -> None:
+        for obj in objects:
+            self.cache.ingest({kind.value.kind: kind for kind in Kind}[obj["kind"]], obj)
+
+    def list_everything(self) -> None:
+        """Every kind was listed, and there was nothing."""
+        for kind in READERS:
+            self.cache.prune(kind, (), 1, 0.0)
+
+    async def find(self, namespace: str, name: str) -> ClaimFacts | None:
+        self.asked.append((namespace, name))
+        return await self.answer() if self.answer is not None else None
+
+    async def post(self, path: str, obj: Obj, operation: str = "CREATE", old: Obj | None = None, **fields: Any) -> Obj:
+        answer = await self.client.post(path, json=review(obj, operation, old, **fields))
+        assert answer.status == 200, await answer.text()
+        body = await answer.json()
+        assert body["response"]["uid"] == "review-1"
+        return body["response"]  # type: ignore[no-any-return]
+
+    async def admit(self, pod: Obj) -> Obj:
+        """The pod as it is stored."""
+        response = await self.post("/mutate-pod", pod)
+        assert response["allowed"], response
+        return patched(pod, response)
+
+    async def refusal(self, pod: Obj) -> str:
+        response = await self.post("/mutate-pod", pod)
+        assert not response["allowed"]
+        assert response["status"]["code"] == 422
+        return str(response["status"]["message"])
+
+
+@pytest.fixture
+async def apart() -> AsyncIterator[Apart]:
+    made = Apart()
+    async with TestClient(TestServer(build_app(made.cache, made.find))) as client:
+        made.client = client
+        yield made
+
+
+def token(pod: Obj) -> str:
+    text = pod["metadata"]["annotations"]["adjoin.dev/binding"]
+    assert re.fullmatch(r"[a-z0-9]{10}", text)
+    return str(text)
+
+
+# Pods
+
+
+async def test_a_pod_gets_gate_token_and_resourceclaim(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim(requests={"gpu": 1, "nic": 1}))
+    pod = await apart.admit(plain_pod())
+    assert pod["spec"]["schedulingGates"] == [GATE]
+    assert pod["spec"]["resourceClaims"] == [{"name": "adjoin-0", "resourceClaimName": f"adjoin-job-a-{token(pod)}"}]
+    assert pod["spec"]["containers"][0]["resources"] == {"claims": [{"name": "adjoin-0"}]}
+    assert apart.asked == []
+
+
+async def test_gates_claims_and_annotations_of_others_stay(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim())
+    pod = plain_pod(
+        schedulingGates=[{"name": "kueue.x-k8s.io/topology"}],
+        resourceClaims=[{"name": "scratch", "resourceClaimTemplateName": "scratch"}],
+    )
+    pod["metadata"]["annotations"] = {"other.io/x": "y"}
+    pod["spec"]["containers"][0]["resources"] = {"limits": {"cpu": "1"}, "claims": [{"name": "scratch"}]}
+    after = await apart.admit(pod)
+    assert after["spec"]["schedulingGates"] == [GATE, {"name": "kueue.x-k8s.io/topology"}]
+    assert [each["name"] for each in after["spec"]["resourceClaims"]] == ["scratch", "adjoin-0"]
+    assert after["spec"]["containers"][0]["resources"] == {
+        "limits": {"cpu": "1"},
+        "claims": [{"name": "scratch"}, {"name": "adjoin-0"}],
+    }
+    assert after["metadata"]["annotations"]["other.io/x"] == "y"
+
+
+async def test_8_gpus_and_32_nics_are_two_entries(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim(requests={"gpu": 8, "nic": 32}))
+    pod = await apart.admit(plain_pod())
+    name = f"adjoin-job-a-{token(pod)}"
+    assert [each["resourceClaimName"] for each in pod["spec"]["resourceClaims"]] == [name, f"{name}-1"]
+    assert pod["spec"]["containers"][0]["resources"]["claims"] == [{"name": "adjoin-0"}, {"name": "adjoin-1"}]
+
+
+async def test_one_entry_per_driver_where_the_pool_says_so(apart: Apart) -> None:
+    apart.know(devicepool(delivery={"split": "Driver"}), deviceclaim(requests={"gpu": 1, "nic": 1}))
+    pod = await apart.admit(plain_pod())
+    assert len(pod["spec"]["resourceClaims"]) == 2
+
+
+async def test_a_claim_without_poolref_follows_the_default_pool(apart: Apart) -> None:
+    default = devicepool("usual", delivery={"split": "Driver"}, annotations={"adjoin.dev/default-pool": "true"})
+    apart.know(devicepool(), default, deviceclaim(pool=None, requests={"gpu": 1, "nic": 1}))
+    pod = await apart.admit(plain_pod())
+    assert len(pod["spec"]["resourceClaims"]) == 2
+
+
+async def test_containers_get_what_the_annotation_says(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim(requests={"gpu": 8, "nic": 32}))
+    pod = plain_pod(
+        containers=[{"name": name} for name in ("trainer", "loader", "logger")], initContainers=[{"name": "warm"}]
+    )
+    pod["metadata"]["annotations"] = {
+        "adjoin.dev/containers": '{"trainer": ["gpu", "nic"], "loader": ["nic"], "warm": ["gpu"]}'
+    }
+    after = await apart.admit(pod)
+    given = {
+        each["name"]: each.get("resources", {}).get("claims", [])
+        for each in (*after["spec"]["containers"], *after["spec"]["initContainers"])
+    }
+    gpu, nic = {"name": "adjoin-0", "request": "gpu"}, {"name": "adjoin-1", "request": "nic"}
+    assert given == {"trainer": [gpu, nic], "loader": [nic], "logger": [], "warm": [gpu]}
+
+
+async def test_a_request_in_two_parts_is_given_from_both(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim(requests={"gpu": 40}))
+    pod = plain_pod()
+    pod["metadata"]["annotations"] = {"adjoin.dev/containers": '{"main": ["gpu"]}'}
+    after = await apart.admit(pod)
+    assert after["spec"]["containers"][0]["resources"]["claims"] == [
+        {"name": "adjoin-0", "request": "gpu"},
+        {"name": "adjoin-1", "request": "gpu"},
+    ]
+
+
+async def test_what_the_user_put_in_our_places_is_replaced(apart: Apart) -> None:
+    """A token that can be chosen could be that of another pod."""
+    apart.know(devicepool(), deviceclaim())
+    pod = plain_pod(resourceClaims=[{"name": "mine", "resourceClaimName": "adjoin-job-b-victimtoke"}])
+    pod["metadata"]["annotations"] = {"adjoin.dev/binding": "victimtoke"}
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "mine"}, {"name": "adjoin-7", "request": "x"}]}
+    after = await apart.admit(pod)
+    assert token(after) != "victimtoke"
+    assert after["spec"]["resourceClaims"] == [
+        {"name": "adjoin-0", "resourceClaimName": f"adjoin-job-a-{token(after)}"}
+    ]
+    claims = after["spec"]["containers"][0]["resources"]["claims"]
+    assert {"name": "adjoin-0"} in claims
+    assert {"name": "mine"} not in claims
+
+
+async def test_tokens_are_never_the_same(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim())
+    tokens = {token(await apart.admit(plain_pod())) for _ in range(50)}
+    assert len(tokens) == 50
+
+
+async def test_a_sidecar_that_came_in_later_gets_its_devices_too(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim(requests={"gpu": 8, "nic": 32}))
+    first = await apart.admit(plain_pod())
+    first["spec"]["containers"].append({"name": "sidecar", "image": "proxy"})
+    second = await apart.admit(first)
+    name = f"adjoin-job-a-{token(second)}"
+    assert [each["resourceClaimName"] for each in second["spec"]["resourceClaims"]] == [name, f"{name}-1"]
+    for container in second["spec"]["containers"]:
+        assert container["resources"]["claims"] == [{"name": "adjoin-0"}, {"name": "adjoin-1"}]
+        assert container["env"] == [VOID]
+    assert second["spec"]["schedulingGates"] == [GATE]
+
+
+async def test_a_claim_that_memory_does_not_have_is_asked_for_once(apart: Apart) -> None:
+    async def found() -> ClaimFacts:
+        return read_claim(deviceclaim(requests={"gpu": 40}))
+
+    apart.answer = found
+    apart.know(devicepool())
+    pod = await apart.admit(plain_pod())
+    assert len(pod["spec"]["resourceClaims"]) == 2
+    assert apart.asked == [("team", "job-a")]
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["does not exist", "no answer in time"])
+async def test_an_unknown_claim_counts_as_one_resourceclaim(
+    apart: Apart, slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adjoin.admission.endpoint.ASK_SECONDS", 0.01)
+    assert ASK_SECONDS < 3
+
+    async def never() -> ClaimFacts | None:
+        if slow:
+            await asyncio.sleep(60)
+        return None
+
+    apart.answer = never
+    pod = plain_pod()
+    pod["metadata"]["annotations"] = {"adjoin.dev/containers": '{"main": ["gpu"]}'}
+    response = await apart.post("/mutate-pod", pod)
+    assert response["warnings"] == ["there is no DeviceClaim job-a in this namespace yet; the pod waits until there is"]
+    after = patched(pod, response)
+    assert len(after["spec"]["resourceClaims"]) == 1
+    assert after["spec"]["containers"][0]["resources"]["claims"] == [{"name": "adjoin-0", "request": "gpu"}]
+
+
+async def test_a_claim_of_another_namespace_is_not_looked_at(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim(namespace="other", requests={"gpu": 40}))
+    pod = await apart.admit(plain_pod())
+    assert len(pod["spec"]["resourceClaims"]) == 1
+    assert apart.asked == [("team", "job-a")]
+
+
+async def test_a_claim_made_again_under_its_name_is_the_new_one(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim())
+    await apart.admit(plain_pod())
+    apart.cache.forget(Kind.DEVICE_CLAIM, "claim-team-job-a", 5, 0.0)
+    apart.know(deviceclaim(uid="second", requests={"gpu": 40}))
+    assert len((await apart.admit(plain_pod()))["spec"]["resourceClaims"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param(
+            {"metadata": {"labels": {"adjoin.dev/claim": "Job_A"}}},
+            'metadata.labels[adjoin.dev/claim]: "Job_A": must be the name of a DeviceClaim',
+            id="a label that no claim can have",
+        ),
+        pytest.param(
+            {"metadata": {"labels": {"adjoin.dev/claim": "a" * 41}}}, "at most 40 characters", id="a name too long"
+        ),
+        pytest.param(
+            {"metadata": {"annotations": {"adjoin.dev/containers": "{main"}}},
+            'metadata.annotations[adjoin.dev/containers]: "{main": is not JSON',
+            id="an annotation that is no JSON",
+        ),
+        pytest.param(
+            {"metadata": {"annotations": {"adjoin.dev/containers": '{"side": ["gpu"]}'}}},
+            'metadata.annotations[adjoin.dev/containers]: "side": the pod has no such container (it has main)',
+            id="an unknown container",
+        ),
+        pytest.param(
+            {"metadata": {"annotations": {"adjoin.dev/containers": '{"main": ["disk"]}'}}},
+            '"disk": the DeviceClaim has no such request (it has gpu)',
+            id="an unknown request",
+        ),
+        pytest.param(
+            {"metadata": {"annotations": {"adjoin.dev/replica": "-1"}}},
+            'metadata.annotations[adjoin.dev/replica]: "-1": must be the index of a replica',
+            id="a negative index",
+        ),
+        pytest.param(
+            {"metadata": {"annotations": {"adjoin.dev/replica": "\u0663"}}},
+            "must be the index",
+            id="digits of another script",
+        ),
+    ],
+)
+async def test_a_pod_that_cannot_be_meant_is_refused_with_field_and_value(
+    apart: Apart, change: Obj, message: str
+) -> None:
+    apart.know(devicepool(), deviceclaim())
+    pod = plain_pod()
+    for key, value in change["metadata"].items():
+        pod["metadata"].setdefault(key, {}).update(value)
+    assert message in await apart.refusal(pod)
+
+
+async def test_all_errors_are_told_at_once(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim())
+    pod = plain_pod(hostPID=True)
+    pod["metadata"]["annotations"] = {"adjoin.dev/containers": '{"a": ["x"]}', "adjoin.dev/replica": "one"}
+    message = await apart.refusal(pod)
+    assert len(message.split("; ")) >= 4
+
+
+async def test_a_pod_without_the_label_is_let_through_as_it_is(apart: Apart) -> None:
+    pod = plain_pod()
+    pod["metadata"]["labels"] = {}
+    assert await apart.admit(pod) == pod
+
+
+async def test_a_dry_run_is_like_any_other(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim())
+    response = await apart.post("/mutate-pod", plain_pod(), dryRun=True)
+    assert patched(plain_pod(), response)["spec"]["schedulingGates"] == [GATE]
+
+
+# Our kinds
+
+
+@pytest.mark.parametrize(
+    "obj", [deviceclaim(finalizers=[]), devicepool(finalizers=["x.io/keep"])], ids=["claim", "pool"]
+)
+async def test_the_finalizer_is_set_at_creation_beside_others(apart: Apart, obj: Obj) -> None:
+    response = await apart.post("/mutate-adjoin", obj)
+    after = patched(obj, response)
+    assert after["metadata"]["finalizers"] == [*obj["metadata"]["finalizers"], "adjoin.dev/cleanup"]
+    assert "patch" not in await apart.post("/mutate-adjoin", after)
+    assert "patch" not in await apart.post("/mutate-adjoin", obj, "UPDATE", obj)
+
+
+async def test_a_finalizer_for_an_object_without_any(apart: Apart) -> None:
+    obj = deviceclaim()
+    del obj["metadata"]["finalizers"]
+    after = patched(obj, await apart.post("/mutate-adjoin", obj))
+    assert after["metadata"]["finalizers"] == ["adjoin.dev/cleanup"]
+
+
+async def test_good_objects_are_allowed(apart: Apart) -> None:
+    apart.know(devicepool())
+    for obj in (deviceclaim(), devicepool()):
+        response = await apart.post("/validate-adjoin", obj)
+        assert response["allowed"], response
+        assert "warnings" not in response
+
+
+async def test_every_error_of_an_object_is_in_the_refusal(apart: Apart) -> None:
+    claim = deviceclaim(requests={"gpu": 0, "nic": 5000})
+    response = await apart.post("/validate-adjoin", claim)
+    assert not response["allowed"]
+    message = response["status"]["message"]
+    assert "spec.requests[0].count" in message
+    assert "spec.requests[1].count" in message
+
+
+async def test_changes_of_what_may_not_change_are_refused(apart: Apart) -> None:
+    old, new = deviceclaim(), deviceclaim(requests={"gpu": 2})
+    response = await apart.post("/validate-adjoin", new, "UPDATE", old)
+    assert not response["allowed"]
+    assert "spec.requests" in response["status"]["message"]
+    assert (await apart.post("/validate-adjoin", new))["allowed"]
+
+
+async def test_what_may_surprise_is_a_warning(apart: Apart) -> None:
+    static = {"static": {"nodes": [{"name": "n1", "devices": [{"name": "g0"}]}]}}
+    pool = devicepool(devices=[{"name": "gpu", "type": "GPU", "source": static}])
+    (warning,) = (await apart.post("/validate-adjoin", pool))["warnings"]
+    assert warning.startswith("spec.devices[0].source.static: no DRA driver")
+    apart.list_everything()
+    (warning,) = (await apart.post("/validate-adjoin", deviceclaim()))["warnings"]
+    assert warning.startswith("spec.poolRef.name: there is no DevicePool training yet")
+
+
+# HTTP
+
+
+@pytest.mark.parametrize("path", ["/", "/mutate", "/mutate-pods", "/mutate-pod/", "/validate", "/healthz/x"])
+async def test_unknown_paths_are_not_found(apart: Apart, path: str) -> None:
+    assert (await apart.client.post(path, json=review(plain_pod()))).status == 404
+
+
+@pytest.mark.parametrize("path", ["/mutate-pod", "/mutate-adjoin", "/validate-adjoin"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"{", id="broken JSON"),
+        pytest.param(b"[]", id="a list"),
+        pytest.param(b"{}", id="no request"),
+        pytest.param(
+            json.dumps({**review(plain_pod()), "apiVersion": "admission.k8s.io/v1beta1"}).encode(), id="an old version"
+        ),
+        pytest.param(json.dumps(review({"kind": "ConfigMap", "metadata": {}})).encode(), id="another kind"),
+        pytest.param(
+            json.dumps({"apiVersion": "admission.k8s.io/v1", "request": {"uid": "u", "object": None}}).encode(),
+            id="no object",
+        ),
+    ],
+)
+async def test_bad_requests_are_told_so(apart: Apart, path: str, body: bytes) -> None:
+    assert (await apart.client.post(path, data=body)).status == 400
+
+
+async def test_probes(apart: Apart) -> None:
+    assert (await apart.client.get("/healthz")).status == 200
+    assert (await apart.client.get("/readyz")).status == 503
+    apart.list_everything()
+    assert (await apart.client.get("/readyz")).status == 200
+
+
+async def test_webhook_paths_of_the_chart_are_routes() -> None:
+    text = (Path(__file__).parents[3] / "helm/adjoin/templates/webhooks.yaml").read_text()
+    paths = set(re.findall(r'"path" "([^"]+)"', text))
+    routes = {
+        route.resource.canonical for route in build_app(Cache("x"), Apart().find).router.routes() if route.resource
+    }
+    assert paths == {"/mutate-pod", "/mutate-adjoin", "/validate-adjoin"}
+    assert paths <= routes

@@ -73,7 +73,8 @@ def _validate(
 ) -> list[FieldError]:
     schema: Schema = structural_schema(model)
     clean: dict[str, Any] = without_nulls(obj)
-    if old is not None or clean.get("metadata", {}).get("uid"):
+    metadata = clean.get("metadata")
+    if old is not None or (isinstance(metadata, Mapping) and metadata.get("uid")):
         # The API server holds the object and has checked its status, which may be that of a newer Adjoin.
         clean.pop("status", None)
     errors: list[FieldError] = []

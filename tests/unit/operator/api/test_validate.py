@@ -3,6 +3,8 @@
 import copy
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support import api_cases
 from tests.support.api_objects import Case, Manifest, claim, pool, share
 
@@ -186,6 +188,21 @@ def test_the_status_of_a_newer_version_is_no_mistake_of_whoever_changes_the_spec
         obj["metadata"] |= {"uid": "0f4d"}
     assert [error.path for error in validate_claim(obj)] == ([] if held else ["status.phase"])
     assert validate_claim(obj, obj) == []
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(parts=st.dictionaries(st.sampled_from(["metadata", "spec", "status", "apiVersion"]), ANY_JSON))
+@pytest.mark.parametrize("obj", [claim(), pool(), share()], ids=lambda obj: str(obj["kind"]))
+def test_nothing_that_is_json_breaks_it(obj: Manifest, parts: Manifest) -> None:
+    errors = validate(obj | parts)
+    assert errors or not parts.keys() & {"metadata", "spec"}
+    assert all(str(error) for error in errors)
 
 
 def test_a_share_is_refused_whole_and_its_own_mistakes_beside() -> None:

@@ -228,7 +228,7 @@ def read_pod(obj: Raw) -> PodFacts | None:
         token=annotations.get(ANNOTATION_BINDING, ""),
         containers=annotations.get(ANNOTATION_CONTAINERS, ""),
         replica=_index(labels, annotations),
-        gates=tuple(gate["name"] for gate in spec.get("schedulingGates") or ()),
+        gates=tuple(str(gate["name"]) for gate in spec.get("schedulingGates") or ()),
         resource_claims=tuple(
             entry["resourceClaimName"]
             for entry in spec.get("resourceClaims") or ()

@@ -20,6 +20,7 @@ from adjoin.api.names import GROUP, Kind
 from adjoin.api.validate import validate
 from adjoin.cache import MALFORMED, View
 from adjoin.cli.documents import Document
+from adjoin.cli.typed import check_types
 from adjoin.facts import (
     ConfigMapFacts,
     read_claim,
@@ -192,6 +193,8 @@ class _Reader:
             )
             try:
                 facts = read(document.body)
+                if facts is not None:
+                    check_types(facts)
             except MALFORMED as error:
                 if kind in set(Kind):
                     self.problems.append(f"{_named(document)}: {error}")

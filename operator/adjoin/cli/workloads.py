@@ -10,7 +10,7 @@ Only what a template says is looked at; nothing here places anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +97,7 @@ def _check_containers(text: str, template: Template, claim: DeviceClaim) -> Iter
     containers = {
         str(container.get("name"))
         for key in ("containers", "initContainers")
-        for container in template.spec.get(key) or ()
+        for container in _sequence(template.spec.get(key))
         if isinstance(container, Mapping)
     }
     requests = {request.name for request in claim.spec.requests}
@@ -115,7 +115,7 @@ def templates(document: Document) -> Iterator[Template]:
     meta, spec = _mapping(body.get("metadata")), _mapping(body.get("spec"))
     namespace = str(meta.get("namespace") or "")
     owner = f"{document.kind} {namespace}/{meta.get('name') or meta.get('generateName') or ''}"
-    if any(_mapping(reference).get("controller") for reference in meta.get("ownerReferences") or ()):
+    if any(_mapping(reference).get("controller") for reference in _sequence(meta.get("ownerReferences"))):
         return
     match document.kind:
         case "Pod":
@@ -128,7 +128,7 @@ def templates(document: Document) -> Iterator[Template]:
         case "CronJob":
             yield _job(owner, namespace, _mapping(_mapping(spec.get("jobTemplate")).get("spec")))
         case "JobSet":
-            for replicated in spec.get("replicatedJobs") or ():
+            for replicated in _sequence(spec.get("replicatedJobs")):
                 job = _job(owner, namespace, _mapping(_mapping(_mapping(replicated).get("template")).get("spec")))
                 jobs = _number(_mapping(replicated).get("replicas"), 1)
                 yield Template(owner, namespace, job.metadata, job.spec, job.pods * jobs)
@@ -150,6 +150,10 @@ def _template(owner: str, namespace: str, spec: Mapping[str, Any], pods: int) ->
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else _NONE
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list) else ()
 
 
 def _number(value: Any, absent: int) -> int:

@@ -73,7 +73,7 @@ class Form:
 class Fitter:
     """Answers and the tables they were made from, kept up to a bound."""
 
-    def __init__(self, bound: int = 200_000) -> None:
+    def __init__(self, bound: int = 50_000) -> None:
         self._bound = bound
         self._kept = 0
         self._forms: dict[Signature, Form] = {}
@@ -138,11 +138,9 @@ class Fitter:
             return Misfit(Obstacle.COUNT)
         best: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
         states = 0
-        for allowed in _shared(signature, sort):
+        for allowed in _shared(signature, sort, free, counts):
             narrowed = tuple(mask & free for mask in allowed)
-            if not countable(narrowed, counts):
-                continue
-            for excluded in _witnesses(signature, shape.wiring):
+            for excluded in _witnesses(signature, shape.wiring, allowed):
                 tree = self._tree(form, shape, allowed, excluded)
                 try:
                     found, seen = tree.search(shape, sort, narrowed, counts, free, STATE_LIMIT - states)
@@ -198,8 +196,9 @@ GROUPS = 4096
 """Groups of requests that counting looks at; beyond, the search itself finds out."""
 
 
-def _shared(signature: Signature, sort: Sort) -> Iterator[tuple[int, ...]]:
-    """The ways to meet all Match lines: by request the devices that are left when each line has settled on one value.
+def _shared(signature: Signature, sort: Sort, free: int, counts: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """The ways to meet all Match lines: by request the devices that are left when each line has settled on one value,
+    where enough of them are free.
 
     Devices without the attribute are left out of lines that need it.
     """
@@ -217,28 +216,30 @@ def _shared(signature: Signature, sort: Sort) -> Iterator[tuple[int, ...]]:
             for way in ways
             for choice in choices
         ]
-    return iter(dict.fromkeys(ways))
+        ways = [way for way in dict.fromkeys(ways) if countable([mask & free for mask in way], counts)]
+    return iter(ways)
 
 
-def _witnesses(signature: Signature, wiring: Wiring) -> Iterator[tuple[int, ...]]:
+def _witnesses(signature: Signature, wiring: Wiring, allowed: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """The ways to meet set-wide conditions of list-valued facts: by scope line the devices that may not be near another
     one by attributes.
 
     Devices that are near each other by attributes must share one value of one fact over the whole set, so the ways
-    are the values: who lacks it cannot be near by attributes. The last way is that nobody is.
+    are the values: who lacks it cannot be near by attributes. That nobody is near by attributes is a way of its own.
     """
     ways: list[tuple[int, ...]] = [()]
-    everybody = (1 << wiring.size) - 1
     for line in signature.scopes:
         choices = [0]
         if line.required and line.mode is not Mode.OFF and len(line.requests) == 1 and line.scope in wiring.listed:
-            choices = []
+            mine = allowed[line.requests[0]]
+            choices = [mine]
             for fact, by_device in wiring.facts.items():
                 if fact.rank <= line.scope.rank:
                     for value in sorted({value for values in by_device for value in values or ()}):
                         having = sum(1 << at for at, values in enumerate(by_device) if values and value in values)
-                        choices.append(everybody & ~having)
-            choices.append(everybody)
+                        choices.append(mine & ~having)
+            # Where fewer devices lack the value, everything is allowed that is where more do.
+            choices = [one for one in choices if not any(other != one and not other & ~one for other in choices)]
         ways = [(*way, choice) for way in ways for choice in dict.fromkeys(choices)]
     return iter(ways)
 

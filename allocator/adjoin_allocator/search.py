@@ -33,6 +33,9 @@ from adjoin_allocator.topology import bits
 BAN = 1 << 40
 """Set in a code when a Required line forbids the pair; below it stand rank and fine."""
 
+PAIRING_STATES = 64
+"""What one explicit pairing counts for among the states: it takes about as long."""
+
 Weight = Callable[[int], int]
 """What a code costs."""
 
@@ -426,11 +429,17 @@ class _Search:
     def _pair_up(self, table: Table) -> int | None:
         """Settles pairings that do not follow the tree, over complete choices, the most promising first."""
         limits, target = self._layout.limits, self._layout.target
-        complete = [(cost, state) for state, cost in table.items() if state & limits == target]
+        nearest = [price for pairing, left, right in self._tracked for price in self._nearest(pairing, left, right)]
+        complete = []
+        for state, cost in table.items():
+            if state & limits == target:
+                least = cost + sum(price for bit, price in nearest if state & bit)
+                complete.append((least, cost, state))
         best: int | None = None
-        for cost, state in sorted(complete):
-            if best is not None and cost >= best:
+        for least, cost, state in sorted(complete):
+            if best is not None and least >= best:
                 break
+            self._seen(len(self._tracked) * PAIRING_STATES)
             for pairing, left, right in self._tracked:
                 paired = self._paired(pairing, state, left, right)
                 if paired is None:
@@ -439,8 +448,16 @@ class _Search:
             else:
                 if best is None or cost < best:
                     best = cost
-        self._seen(len(complete))
         return best
+
+    def _nearest(
+        self, pairing: Pairing, left: Mapping[int, int], right: Mapping[int, int]
+    ) -> Iterator[tuple[int, int]]:
+        """For each device of the larger side its bit and the least that its pair can cost."""
+        small, large = (left, right) if self._count(pairing.left) <= self._count(pairing.right) else (right, left)
+        for one, bit in large.items():
+            codes = [self.problem.code(pairing.relation, one, other) for other in small if other != one]
+            yield bit, min((pairing.weight(code) for code in codes if not code & BAN), default=0)
 
     def _paired(self, pairing: Pairing, state: int, left: Mapping[int, int], right: Mapping[int, int]) -> int | None:
         def cost(one: int, other: int) -> int | None:

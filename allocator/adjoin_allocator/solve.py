@@ -38,7 +38,7 @@ class Memo:
     A memo belongs to one caller at a time: two decisions may not use it at once.
     """
 
-    def __init__(self, bound: int = 200_000) -> None:
+    def __init__(self, bound: int = 50_000) -> None:
         """`bound` is how many answers are kept."""
         self.nodes = Nodes()
         self.fitter = Fitter(bound)

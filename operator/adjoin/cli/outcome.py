@@ -135,7 +135,10 @@ def _placed(placement: Placement, now: float) -> Json:
 
 def _complete(replica: Json) -> Json:
     """The replica with every field that its status can have."""
-    return dump(AllocatedReplica.model_validate(replica), empty=True)
+    shown = dump(AllocatedReplica.model_validate(replica), empty=True)
+    # What a device was asked for is what people look for first.
+    shown["devices"] = [{"request": device["request"], **device} for device in shown["devices"]]
+    return shown
 
 
 def _phase(facts: ClaimFacts, wanted: int, states: Mapping[int, str], *, changed: bool) -> Phase:

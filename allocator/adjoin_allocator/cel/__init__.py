@@ -1,7 +1,8 @@
 """The CEL evaluator of device selectors.
 
-It means what Kubernetes' own evaluator means: the same devices match, the same expressions are refused. `compile_selector` makes a `Selector` of a
-text; nothing else is needed from here but the values that devices are described with.
+It means what Kubernetes' own evaluator means: the same devices match, the same expressions are refused.
+`compile_selector` makes a `Selector` of a text; nothing else is needed from here but the values that devices are
+described with.
 """
 
 from adjoin_allocator.cel.device import AttributeScalar, AttributeValue, DeviceView

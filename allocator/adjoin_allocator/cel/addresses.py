@@ -1,6 +1,7 @@
 """IP addresses and address blocks.
 
-Comes in: text. Goes out: `IP` and `CIDR`, immutable values. IPv4 addresses written as IPv6 and addresses with a zone are refused.
+Comes in: text. Goes out: `IP` and `CIDR`, immutable values. IPv4 addresses written as IPv6 and addresses with a zone
+are refused.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class IP:
         return (int(self.address) >> 112) & 0xFF0F == 0xFF02
 
     def is_global_unicast(self) -> bool:
-        """Neither unspecified, loopback, multicast, link-local nor broadcast; private addresses are global in this sense."""
+        """Neither unspecified, loopback, multicast, link-local nor broadcast; private addresses are global in this
+        sense."""
         address = self.address
         return not (
             address.is_unspecified

@@ -1,6 +1,7 @@
 """The operators + - * / % and unary minus on values of whatever type they have at run time.
 
-Comes in: two values. Goes out: a value, or `EvaluationError` for overflow, division by zero and types that do not go together.
+Comes in: two values. Goes out: a value, or `EvaluationError` for overflow, division by zero and types that do not go
+together.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def add(meter: Meter, left: Any, right: Any) -> Any:
     kind, other = type(left), type(right)
     if kind is int and other is int:
         return whole(left + right)
-    if kind is str and other is str or kind is bytes and other is bytes:
+    if kind is other and (kind is str or kind is bytes):
         meter.spend_on_text(len(left) + len(right))
         return left + right
     if is_list(left) and is_list(right):
@@ -55,7 +56,7 @@ def add(meter: Meter, left: Any, right: Any) -> Any:
 def concatenate(meter: Meter, left: tuple[Any, ...], right: tuple[Any, ...]) -> tuple[Any, ...]:
     """Both lists, one after the other."""
     if not left or not right:
-        return right if not left else left
+        return left or right
     meter.spend_on_list(len(left) + len(right))
     return Concatenation((*left, *right))
 

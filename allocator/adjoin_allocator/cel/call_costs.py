@@ -1,9 +1,10 @@
 """What one call costs, by function and overload, as Kubernetes charges it.
 
-Comes in: the function, one of its overloads, and what is known of its operands. Goes out: the greatest cost of the call itself, without that of
-its operands, and the size of its result where there is something to say about it.
+Comes in: the function, one of its overloads, and what is known of its operands. Goes out: the greatest cost of the
+call itself, without that of its operands, and the size of its result where there is something to say about it.
 
-The figures are Kubernetes': a tenth of a unit for a character gone over, and so on. They are facts to keep to, not choices.
+The figures are Kubernetes': a tenth of a unit for a character gone over, and so on. They are facts to keep to, not
+choices.
 """
 
 from __future__ import annotations
@@ -204,7 +205,8 @@ def _over_elements(function: str, target: Operand) -> int:
 
 
 def _replaced(text: Size, old: Size, new: Size) -> Size:
-    """The size after all replacements: the shortest old texts, each replaced by the longest new one, and the reverse."""
+    """The size after all replacements: the shortest old texts, each replaced by the longest new one, and the
+    reverse."""
     if old.least == 0:
         most = plus(times(plus(text.most, 1), new.most), text.most)
     elif new.most <= old.least:
@@ -299,5 +301,3 @@ def _core(overload: str, target: Operand | None, args: list[Operand]) -> Cost:
 def _wrapped(size: int, factor: int, more: int) -> int:
     """64 bit arithmetic without a cap, as Kubernetes has it in these two places."""
     return (size * factor + more) & UNBOUNDED
-
-

@@ -1,6 +1,7 @@
 """Compiled forms of plain function calls: the right overload for the values, with as little looking as the types allow.
 
-Comes in: a function, the overloads that the checker found, compiled operands with their types. Goes out: a compiled expression.
+Comes in: a function, the overloads that the checker found, compiled operands with their types. Goes out: a compiled
+expression.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _SORTS: Final = ("_sort", "_sortByAssociatedKeys")
 
 
 def _fatal(operand: Run) -> Run:
-    """Kubernetes' meter cannot bear a failed operand of these calls: the whole evaluation ends, whatever stands around the call."""
+    """Kubernetes' meter cannot bear a failed operand of these calls: the whole evaluation ends, whatever stands around
+    the call."""
 
     def run(frame: Frame) -> Any:
         try:

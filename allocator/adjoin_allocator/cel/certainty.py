@@ -1,8 +1,8 @@
 """What the type of a value certainly is when the program runs.
 
-The checker's types are CEL's: they say what an expression may be used as. A type that it found out from a use, or for part of a value of unknown
-type, is no promise: `device.attributes['d'].list.first().value() + 1` passes as an int and may be a string. Whoever leaves out a look at a value
-must ask here.
+The checker's types are CEL's: they say what an expression may be used as. A type that it found out from a use, or for
+part of a value of unknown type, is no promise: `device.attributes['d'].list.first().value() + 1` passes as an int and
+may be a string. Whoever leaves out a look at a value must ask here.
 """
 
 from __future__ import annotations

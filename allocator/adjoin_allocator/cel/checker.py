@@ -1,17 +1,18 @@
 """Types of everything in a tree, and which overloads every call means.
 
-Comes in: a parsed tree. Goes out: the same tree with `type` on every node and `overloads` on every call, dotted names joined; what does not
-fit together is refused with its place. An expression that passes may still fail on a device, where a type is known at run time only.
+Comes in: a parsed tree. Goes out: the same tree with `type` on every node and `overloads` on every call, dotted names
+joined; what does not fit together is refused with its place. An expression that passes may still fail on a device,
+where a type is known at run time only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
-from adjoin_allocator.cel.declarations import Function, Overload
+from adjoin_allocator.cel.declarations import Function
 from adjoin_allocator.cel.environment import DEVICE_FIELDS, FUNCTIONS, NAMES
 from adjoin_allocator.cel.errors import Refusal
+from adjoin_allocator.cel.overloads import closed_overloads, fitting_overloads
 from adjoin_allocator.cel.syntax import Call, Comprehension, Expr, Ident, ListNode, Literal, MapNode, Select
 from adjoin_allocator.cel.types import (
     BOOL,
@@ -28,6 +29,7 @@ from adjoin_allocator.cel.types import (
     VARIABLE,
     Bindings,
     Type,
+    is_open,
     list_of,
     map_of,
     more_general,
@@ -58,13 +60,12 @@ class _Checker:
     def __init__(self) -> None:
         self._bindings = Bindings()
         self._scopes: list[dict[str, Type]] = []
-        self._nodes: list[Expr] = []
+        self._open: list[Expr] = []
 
     def settle(self) -> None:
         """What no use has told by now is known at run time only."""
-        for node in self._nodes:
-            if node.type.params or node.type.sort == VARIABLE:
-                node.type = self._bindings.resolve(node.type, unknown_is_dyn=True)
+        for node in self._open:
+            node.type = self._bindings.resolve(node.type, unknown_is_dyn=True)
 
     def check(self, node: Expr) -> None:
         """Types `node` and all below."""
@@ -82,7 +83,8 @@ class _Checker:
             node.type = self._map(node)
         else:
             node.type = self._comprehension(node)
-        self._nodes.append(node)
+        if is_open(node.type):
+            self._open.append(node)
 
     # ------------------------------------------------------------ names
 
@@ -104,7 +106,8 @@ class _Checker:
         return NAMES[name]
 
     def _qualified(self, node: Select) -> Type | None:
-        """The type of the one name that a chain of selections is, like net.IP; None where it is a chain of selections."""
+        """The type of the one name that a chain of selections is, like net.IP; None where it is a chain of
+        selections."""
         path = qualified_name(node)
         if path is None or path.removeprefix(".") not in NAMES or self._local(path.partition(".")[0]) is not None:
             return None
@@ -166,38 +169,22 @@ class _Checker:
                 self._require(BOOL, arg)
             node.overloads = function.overloads
             return BOOL
-        found: list[Overload] = []
-        result: Type | None = None
-        for candidate in function.overloads:
-            if candidate.member is not is_method or len(candidate.args) != len(given):
-                continue
-            wanted, answer = self._fresh(candidate)
-            if not self._bindings.assignable_all(given, wanted):
-                continue
-            found.append(candidate)
-            answer = self._bindings.resolve(answer)
-            if result is None:
-                result = answer
-            elif result != DYN and answer != result:
-                result = DYN
-        if result is None:
+        if any(map(is_open, given)):
+            fitting = fitting_overloads(function, is_method, given, self._bindings)
+        else:
+            fitting = closed_overloads(function, is_method, tuple(given))
+            if fitting is not None and is_open(fitting[1]):
+                # What is unknown of the result belongs to this expression alone.
+                fitting = fitting_overloads(function, is_method, given, self._bindings)
+        if fitting is None:
             raise self._no_overload(node, function, given)
-        node.overloads = tuple(found)
+        node.overloads, result = fitting
         return result
-
-    def _fresh(self, overload: Overload) -> tuple[Sequence[Type], Type]:
-        """The overload's types with new variables in the place of its own."""
-        if not overload.variables:
-            return overload.args, overload.result
-        names = {name: self._bindings.fresh() for name in overload.variables}
-        return [_renamed(arg, names) for arg in overload.args], _renamed(overload.result, names)
 
     def _no_overload(self, node: Call, function: Function, given: list[Type]) -> Refusal:
         shown = [str(self._bindings.resolve(type_, unknown_is_dyn=True)) for type_ in given]
-        if node.target is None:
-            signature = f"({', '.join(shown)})"
-        else:
-            signature = f"{shown[0]}.({', '.join(shown[1:])})"
+        receiver = "" if node.target is None else f"{shown.pop(0)}."
+        signature = f"{receiver}({', '.join(shown)})"
         return Refusal(f"no overload of {function.name!r} takes {signature}", node.offset)
 
     def _require(self, wanted: Type, node: Expr) -> None:
@@ -205,8 +192,8 @@ class _Checker:
             raise self._mismatch(wanted, node)
 
     def _mismatch(self, wanted: Type, node: Expr) -> Refusal:
-        found = self._bindings.resolve(node.type, unknown_is_dyn=True)
-        return Refusal(f"expected type {self._bindings.resolve(wanted, unknown_is_dyn=True)}, found {found}", node.offset)
+        expected, found = (self._bindings.resolve(type_, unknown_is_dyn=True) for type_ in (wanted, node.type))
+        return Refusal(f"expected type {expected}, found {found}", node.offset)
 
     # ------------------------------------------------------------ lists and maps
 
@@ -287,11 +274,3 @@ def qualified_name(node: Expr) -> str | None:
     if not isinstance(node, Ident):
         return None
     return ".".join((node.name, *reversed(fields)))
-
-
-def _renamed(candidate: Type, names: dict[str, Type]) -> Type:
-    if candidate.sort == VARIABLE:
-        return names[candidate.name]
-    if not candidate.params:
-        return candidate
-    return candidate._replace(params=tuple(_renamed(param, names) for param in candidate.params))

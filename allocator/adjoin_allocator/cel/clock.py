@@ -1,7 +1,7 @@
 """Durations and points in time, to the nanosecond, with Go's way of writing them.
 
-Comes in: text. Goes out: `Duration` (a span, a whole number of nanoseconds) and `Timestamp` (a point in time with the offset it was written
-with). No clock is read here; there is no `now` in a selector.
+Comes in: text. Goes out: `Duration` (a span, a whole number of nanoseconds) and `Timestamp` (a point in time with the
+offset it was written with). No clock is read here; there is no `now` in a selector.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def parse_duration(text: str) -> Duration:
 
 
 class Timestamp:
-    """A point in time between the years 1 and 9999. Two are equal when they are the same instant, however they were written.
+    """A point in time between the years 1 and 9999. Two are equal when they are the same instant, however they were
+    written.
 
     Attributes:
         nanoseconds: Since 1970-01-01T00:00:00Z.

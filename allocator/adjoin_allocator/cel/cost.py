@@ -1,7 +1,8 @@
 """What the most expensive evaluation of an expression could cost, in Kubernetes' units.
 
-Comes in: a checked tree. Goes out: the estimate that Kubernetes' admission compares with its limit (`MaxCost`); the same number, since whether
-a selector is refused hangs on it. `call_costs` has the costs of functions, this module walks the tree.
+Comes in: a checked tree. Goes out: the estimate that Kubernetes' admission compares with its limit (`MaxCost`); the
+same number, since whether a selector is refused hangs on it. `call_costs` has the costs of functions, this module
+walks the tree.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ _SCALARS: Final = frozenset((BOOL, DOUBLE, DURATION, INT, TIMESTAMP, UINT))
 class _Path:
     """A path through the device, as Kubernetes keeps it: paths with a common beginning may share their memory.
 
-    Where they do, the last one to be made overwrites the last step of the others. That is a mistake, but it is in the numbers that admission
-    compares: of `m.all(k, v, …)` the key is charged like a value.
+    Where they do, the last one to be made overwrites the last step of the others. That is a mistake, but it is in the
+    numbers that admission compares: of `m.all(k, v, …)` the key is charged like a value.
     """
 
     __slots__ = ("_cells", "_length")
@@ -300,5 +301,3 @@ class _Estimator:
 def _is_scalar(candidate: Type) -> bool:
     inner = optional_value(candidate)
     return candidate in _SCALARS if inner is None else _is_scalar(inner)
-
-

@@ -1,8 +1,8 @@
 """How functions are declared: names, overloads, and the code behind them.
 
-A library is a tuple of `Function`s; `environment.py` puts the libraries together. An overload's `call` gets the receiver and arguments as
-runtime values and answers a value, or raises `EvaluationError`. A function with `singleton` has one piece of code for all its overloads,
-which looks at the values itself; operators are like that.
+A library is a tuple of `Function`s; `environment.py` puts the libraries together. An overload's `call` gets the
+receiver and arguments as runtime values and answers a value, or raises `EvaluationError`. A function with `singleton`
+has one piece of code for all its overloads, which looks at the values itself; operators are like that.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Function:
     unguarded: bool = False
 
 
-def overload(id_: str, args: tuple[Type, ...], result: Type, call: Code | None = None, metered: bool = False) -> Overload:
+def overload(
+    id_: str, args: tuple[Type, ...], result: Type, call: Code | None = None, metered: bool = False
+) -> Overload:
     """A signature of a plain function."""
     return Overload(id_, args, result, False, call, _variables((*args, result)), metered)
 

@@ -1,8 +1,9 @@
 """The device that an expression looks at, and how its parts are read.
 
-Comes in: anything that is a `DeviceView`. Attributes and capacity come flat, by `domain/name`, with names that a driver publishes without a domain
-already qualified by it. `device.attributes['dra.net'].rdma` is thereby one look-up of `dra.net/rdma`; the maps of maps that CEL speaks of are
-built only for the few expressions that go through them, at each evaluation.
+Comes in: anything that is a `DeviceView`. Attributes and capacity come flat, by `domain/name`, with names that a
+driver publishes without a domain already qualified by it. `device.attributes['dra.net'].rdma` is thereby one look-up
+of `dra.net/rdma`; the maps of maps that CEL speaks of are built only for the few expressions that go through them, at
+each evaluation.
 """
 
 from __future__ import annotations

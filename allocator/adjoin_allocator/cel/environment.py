@@ -1,7 +1,7 @@
 """What a device selector can name: functions of all libraries, the device, and types.
 
-Comes in: nothing. Goes out: constant tables. This is Kubernetes 1.37's environment for stored selectors, which also takes everything that
-1.34 to 1.36 took, with consumable capacity and list attributes switched on.
+Comes in: nothing. Goes out: constant tables. This is Kubernetes 1.37's environment for stored selectors, which also
+takes everything that 1.34 to 1.36 took, with consumable capacity and list attributes switched on.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ _INSERT: Final = Function(
 
 
 def _merged() -> dict[str, Function]:
-    """One function a name; a name that several libraries declare has all their overloads, in the order of the libraries."""
+    """One function a name; a name that several libraries declare has all their overloads, in the order of the
+    libraries."""
     merged: dict[str, Function] = {}
     libraries = (
         operators,

@@ -1,7 +1,8 @@
 """When two values are equal, and which one comes first.
 
-Comes in: any two runtime values. Goes out: True, False, or None where Kubernetes reports an error (`==` then fails, `!=` is true, and a list
-literal that has it inside counts the elements as equal: Kubernetes' evaluator does so, and a selector must mean the same here).
+Comes in: any two runtime values. Goes out: True, False, or None where Kubernetes reports an error (`==` then fails,
+`!=` is true, and a list literal that has it inside counts the elements as equal: Kubernetes' evaluator does so, and a
+selector must mean the same here).
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Why a device did not match: which facts were missing where the verdict was made.
 
-Comes in: a checked tree. Goes out: `Why`, a function of a frame that answers the verdict and the names of missing facts that are to blame.
+Comes in: a checked tree. Goes out: `Why`, a function of a frame that answers the verdict and the names of missing
+facts that are to blame.
 
-Blame follows the logic: of `a && b` the operand that is false is to blame and not one that failed beside it; of `a || b` both are. Inside an operand
-that is not logic, every fact that was looked for in vain is to blame.
+Blame follows the logic: of `a && b` the operand that is false is to blame and not one that failed beside it; of `a ||
+b` both are. Inside an operand that is not logic, every fact that was looked for in vain is to blame.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads of the device, compiled, with a record of what is read.
 
-Comes in: paths through the device that constants lead along. Goes out: compiled expressions, and in `reads`, `reads_all`, `reads_driver` and
-`reads_sharing` everything about a device that the expression can depend on.
+Comes in: paths through the device that constants lead along. Goes out: compiled expressions, and in `reads`,
+`reads_all`, `reads_driver` and `reads_sharing` everything about a device that the expression can depend on.
 """
 
 from __future__ import annotations
@@ -109,13 +109,14 @@ class FactReader:
     # ------------------------------------------------------------ single facts
 
     def _required(self, family: int, name: str) -> Run:
+        message = f"{name} is missing"
         if self.trace:
 
             def traced(frame: Frame) -> Any:
                 value = frame[family].get(name)
                 if value is None:
                     frame[TRACE].add(name)
-                    raise EvaluationError(f"{name} is missing", name)
+                    raise EvaluationError(message, name)
                 return value
 
             return traced
@@ -123,7 +124,7 @@ class FactReader:
         def run(frame: Frame) -> Any:
             value = frame[family].get(name)
             if value is None:
-                raise EvaluationError(f"{name} is missing", name)
+                raise EvaluationError(message, name)
             return value
 
         return run

@@ -1,7 +1,7 @@
 """The named formats that Kubernetes checks names and values against (`format.dns1123Label()`).
 
-Comes in: text. Goes out: what is wrong with it, in words; nothing when it is fine. Each complaint stands where Kubernetes has one; its words
-are ours.
+Comes in: text. Goes out: what is wrong with it, in words; nothing when it is fine. Each complaint stands where
+Kubernetes has one; its words are ours.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ _SUBDOMAIN_PATTERN: Final = Pattern(rf"\A{_LABEL}(\.{_LABEL})*\z")
 _LABEL_1035_PATTERN: Final = Pattern(r"\A[a-z]([-a-z0-9]*[a-z0-9])?\z")
 _KEY: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 _KEY_PATTERN: Final = Pattern(rf"\A{_KEY}\z")
+_QUALIFIED: Final = "letters, digits, '-', '_' and '.', the first and the last of them a letter or digit"
 _LABEL_VALUE_PATTERN: Final = Pattern(rf"\A({_KEY})?\z")
 _UUID_PATTERN: Final = Pattern(r"(?i)\A[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}\z")
 _BASE64_PATTERN: Final = Pattern(r"\A([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{4})\z")
@@ -79,14 +80,14 @@ def _qualified_name(text: str) -> list[str]:
         complaints.append("the name must not be empty")
     complaints += _too_long(name, _LABEL_LENGTH)
     if not _KEY_PATTERN.matches(name):
-        complaints.append("the name must have letters, digits, '-', '_' and '.', and begin and end with a letter or digit")
+        complaints.append(f"the name must have {_QUALIFIED}")
     return complaints
 
 
 def _label_value(text: str) -> list[str]:
     complaints = _too_long(text, _LABEL_LENGTH)
     if not _LABEL_VALUE_PATTERN.matches(text):
-        complaints.append("must be empty, or letters, digits, '-', '_' and '.' that begin and end with a letter or digit")
+        complaints.append(f"must be empty or have {_QUALIFIED}")
     return complaints
 
 

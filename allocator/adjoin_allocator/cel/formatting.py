@@ -1,7 +1,7 @@
 """`'%s has %d'.format(['x', 3])`: how values are written into text.
 
-Comes in: a format string and a list of values. Goes out: text, or `EvaluationError`. The same walk over a format string serves the check of
-literal format calls at compile time (`clauses`).
+Comes in: a format string and a list of values. Goes out: text, or `EvaluationError`. The same walk over a format
+string serves the check of literal format calls at compile time (`clauses`).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _formatted(clause: Clause, value: Any) -> str:
     if verb == "o":
         return _whole(value, verb, "o")
     if type(value) is str or type(value) is bytes:
-        data = value.encode() if type(value) is str else value
+        data = value.encode() if isinstance(value, str) else value
         return data.hex() if verb == "x" else data.hex().upper()
     return _whole(value, verb, verb)
 

@@ -63,7 +63,8 @@ _CLASSES: Final[dict[Type, type]] = {
 
 
 def guard_for(wanted: Type, given: Type | None = None) -> Guard | None:
-    """Tells whether a value is of the type `wanted`; None where every value is, or where the static type `given` says so already."""
+    """Tells whether a value is of the type `wanted`; None where every value is, or where the static type `given` says
+    so already."""
     if given == wanted and not contains_dyn(wanted):
         return None
     if wanted.sort == VARIABLE or wanted.name == "dyn":

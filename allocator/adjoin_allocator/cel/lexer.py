@@ -1,7 +1,8 @@
 """The text of an expression cut into tokens.
 
-Comes in: source text. Goes out: a list of tokens that ends with an END token; string and bytes tokens carry their decoded value, numbers
-their text. White space and `//` comments are dropped. What is no token is refused with its place; the parser never sees it.
+Comes in: source text. Goes out: a list of tokens that ends with an END token; string and bytes tokens carry their
+decoded value, numbers their text. White space and `//` comments are dropped. What is no token is refused with its
+place; the parser never sees it.
 """
 
 from __future__ import annotations

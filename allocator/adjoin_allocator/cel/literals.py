@@ -1,7 +1,8 @@
-"""What the types leave open but Kubernetes refuses all the same: literals that mix types, and literal format calls that cannot work.
+"""What the types leave open but Kubernetes refuses all the same: literals that mix types, and literal format calls
+that cannot work.
 
-Comes in: a checked tree. Goes out: nothing, or a refusal with its place. Literal patterns, durations and the like are refused where they are
-compiled (`program`).
+Comes in: a checked tree. Goes out: nothing, or a refusal with its place. Literal patterns, durations and the like are
+refused where they are compiled (`program`).
 """
 
 from __future__ import annotations

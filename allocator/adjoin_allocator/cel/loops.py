@@ -1,12 +1,13 @@
 """Compiled forms of the macros that go through a list or a map.
 
-Comes in: the compiled range and body, and the slots that the loop's variables have in the frame. Goes out: a compiled expression. What each turn
-means is CEL's definition: `all` and `exists` let a deciding element win over one that fails, the others fail with the first that does.
+Comes in: the compiled range and body, and the slots that the loop's variables have in the frame. Goes out: a compiled
+expression. What each turn means is CEL's definition: `all` and `exists` let a deciding element win over one that
+fails, the others fail with the first that does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,10 +52,11 @@ def _single(range_: Run, slot: int) -> Turns:
 def _double(range_: Run, slot: int, slot2: int) -> Turns:
     def turns(frame: Frame) -> Iterator[None]:
         values = range_(frame)
+        pairs: Iterable[tuple[Any, Any]]
         if is_list(values):
             pairs = enumerate(values)
         elif type(values) is MapValue or type(values) is DomainsValue:
-            pairs = iter(values.items())
+            pairs = values.items()
         else:
             raise _not_a_range(values)
         meter = frame[METER]
@@ -73,7 +75,7 @@ def quantifier(loop: Loop, test: Run, decisive: bool) -> Run:
     passive = not decisive
     symbol = "exists" if decisive else "all"
 
-    def run(frame: Frame) -> bool:
+    def run(frame: Frame) -> Any:
         failure: EvaluationError | None = None
         for _ in turns(frame):
             try:

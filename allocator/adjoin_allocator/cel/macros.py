@@ -1,9 +1,10 @@
 """What macros stand for, in terms of loops, as CEL defines it.
 
-Comes in: a call as written. Goes out: the tree that it means; a call that is no macro comes back as a plain `Call`. A macro with arguments
-that it cannot take is refused.
+Comes in: a call as written. Goes out: the tree that it means; a call that is no macro comes back as a plain `Call`. A
+macro with arguments that it cannot take is refused.
 
-Loops keep their running value in a variable whose name cannot be written, so that nothing in the expression can see it by accident.
+Loops keep their running value in a variable whose name cannot be written, so that nothing in the expression can see it
+by accident.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ from __future__ import annotations
 from typing import Final
 
 from adjoin_allocator.cel.errors import Refusal
-from adjoin_allocator.cel.syntax import Call, Comprehension, Copier, Expr, Ident, ListNode, Literal, Macro, MapNode, Select
+from adjoin_allocator.cel.syntax import (
+    Call,
+    Comprehension,
+    Copier,
+    Expr,
+    Ident,
+    ListNode,
+    Literal,
+    Macro,
+    MapNode,
+    Select,
+)
 
 ACCUMULATOR: Final = "@result"
 _OLD_ACCUMULATOR: Final = "__result__"
@@ -149,9 +161,7 @@ def _collect(offset: int, target: Expr, names: tuple[str, str], body: Expr, keep
     return _loop(offset, Macro.COLLECT, target, names, ListNode(offset, []), step, body, keep, None)
 
 
-def _insert(
-    offset: int, target: Expr, names: tuple[str, str], body: Expr, keep: Expr | None, key: Expr | None
-) -> Expr:
+def _insert(offset: int, target: Expr, names: tuple[str, str], body: Expr, keep: Expr | None, key: Expr | None) -> Expr:
     parts = [_running(offset), body] if key is None else [_running(offset), key, body]
     step = Call(offset, "cel.@mapInsert", parts)
     return _loop(offset, Macro.INSERT, target, names, MapNode(offset, []), step, body, keep, key)

@@ -1,7 +1,8 @@
 """What one evaluation may cost before it is stopped.
 
-Kubernetes stops an evaluation at 1,000,000 units. Nearly everything is bounded by the estimate at compile time already; the meter counts
-what the estimate does not bound: turns of loops and the size of what is built. A tenth of a unit a character, one a list element or turn.
+Kubernetes stops an evaluation at 1,000,000 units. Nearly everything is bounded by the estimate at compile time
+already; the meter counts what the estimate does not bound: turns of loops and the size of what is built. A tenth of a
+unit a character, one a list element or turn.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ LIMIT: Final = 1_000_000
 
 
 class StoppedError(Exception):
-    """The evaluation is stopped as a whole. Not an `EvaluationError`: `||`, `&&` and loops pass over those, and must not over this."""
+    """The evaluation is stopped as a whole. Not an `EvaluationError`: `||`, `&&` and loops pass over those, and must
+    not over this."""
 
 
 class Meter:

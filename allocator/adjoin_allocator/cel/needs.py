@@ -1,7 +1,7 @@
 """The facts without which an expression is true of no device.
 
-Comes in: a checked tree and the compiler that compiled it. Goes out: names as `domain/name`. Only what the logic alone makes certain is in it: a
-device that has all of them may still not match.
+Comes in: a checked tree and the compiler that compiled it. Goes out: names as `domain/name`. Only what the logic alone
+makes certain is in it: a device that has all of them may still not match.
 """
 
 from __future__ import annotations

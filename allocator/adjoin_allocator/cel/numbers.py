@@ -69,7 +69,8 @@ def _separators_fit(lower: str, hexadecimal: bool) -> bool:
 
 
 def general_text(value: float) -> str:
-    """The shortest text that reads back as the same double, with an exponent where Go's %g has one: below 1e-4 and from 1e6 up."""
+    """The shortest text that reads back as the same double, with an exponent where Go's %g has one: below 1e-4 and
+    from 1e6 up."""
     special = _special(value)
     if special:
         return special

@@ -1,7 +1,7 @@
 """Compiled forms of the operators that are not plain functions: logic, conditionals, equality, comparisons.
 
-Comes in: compiled operands and what is known of their types. Goes out: a compiled expression. `&&` and `||` let a decided operand win over one
-that fails; being stopped by the meter is never passed over.
+Comes in: compiled operands and what is known of their types. Goes out: a compiled expression. `&&` and `||` let a
+decided operand win over one that fails; being stopped by the meter is never passed over.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def logic(terms: Sequence[Run], decisive: bool, symbol: str) -> Run:
         return _logic_of_two(terms[0], terms[1], decisive, symbol)
     passive = not decisive
 
-    def run(frame: Frame) -> bool:
+    def run(frame: Frame) -> Any:
         failure: EvaluationError | None = None
         for term in terms:
             try:
@@ -55,7 +55,7 @@ def logic(terms: Sequence[Run], decisive: bool, symbol: str) -> Run:
 def _logic_of_two(first: Run, second: Run, decisive: bool, symbol: str) -> Run:
     passive = not decisive
 
-    def run(frame: Frame) -> bool:
+    def run(frame: Frame) -> Any:
         try:
             left = first(frame)
         except EvaluationError:
@@ -225,6 +225,7 @@ def _text_membership(run: Run, static: Type, texts: frozenset[str]) -> Run:
 
 def alternative(first: Run, second: Run, unwrap: bool) -> Run:
     """`first.or(second)`, or with `unwrap` `first.orValue(second)`; the second is evaluated only when it is needed."""
+
     def run(frame: Frame) -> Any:
         value = first(frame)
         if type(value) is not Optional:

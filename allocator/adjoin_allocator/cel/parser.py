@@ -1,7 +1,7 @@
 """Tokens to tree, by CEL's grammar, with macros spelled out on the way.
 
-Comes in: source text. Goes out: a tree of `syntax` nodes. Nesting is limited, so that nothing that walks the tree ever runs out of stack.
-What is no expression is refused with its place.
+Comes in: source text. Goes out: a tree of `syntax` nodes. Nesting is limited, so that nothing that walks the tree ever
+runs out of stack. What is no expression is refused with its place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ MAX_TREE_DEPTH: Final = 150
 """Levels of nodes."""
 
 RESERVED: Final = frozenset(
-    "as break const continue else for function if import let loop package namespace return var void while".split()
+    (
+        *("as", "break", "const", "continue", "else", "for"),
+        *("function", "if", "import", "let", "loop", "package"),
+        *("namespace", "return", "var", "void", "while"),
+    )
 )
 """Words that CEL keeps to itself: fields may be called so, variables and functions may not."""
 

@@ -1,7 +1,8 @@
 """A checked tree turned into nested functions, which is what evaluates fastest in Python.
 
-Comes in: a checked tree. Goes out: `Program`. What is constant is computed once, here. What Kubernetes refuses when it makes a program of an
-expression (a constant text that is no number, a constant pattern that is none) is refused here with its place.
+Comes in: a checked tree. Goes out: `Program`. What is constant is computed once, here. What Kubernetes refuses when it
+makes a program of an expression (a constant text that is no number, a constant pattern that is none) is refused here
+with its place.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from adjoin_allocator.cel.errors import EvaluationError, Refusal
 from adjoin_allocator.cel.facts import FactReader, Path
 from adjoin_allocator.cel.frame import FIRST_SLOT, Frame, Run, constant
 from adjoin_allocator.cel.library.conversions import CONVERSIONS
-from adjoin_allocator.cel.meter import StoppedError, Meter
+from adjoin_allocator.cel.meter import Meter, StoppedError
 from adjoin_allocator.cel.regex import Pattern, compiled
 from adjoin_allocator.cel.selection import has, is_key, select, select_optional
 from adjoin_allocator.cel.syntax import Call, Comprehension, Expr, Ident, ListNode, Literal, Macro, MapNode, Select
@@ -390,5 +391,3 @@ def _map_of(parts: list[tuple[Run, Run, bool]]) -> Run:
         return MapValue(entries)
 
     return run
-
-

@@ -1,8 +1,8 @@
 """Kubernetes' quantities (`40Gi`, `1500m`, `2e3`), exactly.
 
-Comes in: text. Goes out: `Quantity`, an immutable value that compares, hashes, adds and writes itself as Kubernetes does: never finer than a
-billionth (rounded away from zero), binary suffixes capped at 2^63-1. Unlike Kubernetes' own, amounts from 10^1000 up are refused: on those
-its arithmetic runs for hours.
+Comes in: text. Goes out: `Quantity`, an immutable value that compares, hashes, adds and writes itself as Kubernetes
+does: never finer than a billionth (rounded away from zero), binary suffixes capped at 2^63-1. Unlike Kubernetes' own,
+amounts from 10^1000 up are refused: on those its arithmetic runs for hours.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Quantity:
     Attributes:
         unscaled: The digits, with sign.
         scale: The power of ten they count.
-        fits_int64: Kubernetes keeps it as a 64 bit integer and a scale; what it answers for "is it an integer" hangs on that.
+        fits_int64: Kubernetes keeps it as a 64 bit integer and a scale; what it answers for "is it an integer" hangs
+            on that.
         notation: The family of suffixes it was written with, for writing it again.
         computed: It is the result of arithmetic in an expression (see `equality`).
     """
@@ -87,15 +88,15 @@ class Quantity:
     def as_int(self) -> int:
         """The amount as an integer, rounded away from zero."""
         if self.scale >= 0:
-            return self.unscaled * 10**self.scale
-        whole = -(-abs(self.unscaled) // 10**-self.scale)
+            return self.unscaled * int(10**self.scale)
+        whole = -(-abs(self.unscaled) // int(10**-self.scale))
         return -whole if self.unscaled < 0 else whole
 
     def exact_int(self) -> int | None:
         """The amount as an integer where Kubernetes says that it is one; 1000m is none, though it is 1."""
         if not self.fits_int64 or self.scale < 0:
             return None
-        amount = self.unscaled * 10**self.scale
+        amount = self.unscaled * int(10**self.scale)
         return amount if INT_MIN <= amount <= INT_MAX else None
 
     def approximate(self) -> float:
@@ -229,7 +230,8 @@ def _interpret(suffix: str, text: str) -> tuple[int, str]:
 
 
 def _rounded(positive: bool, digits: int, scale: int, notation: str) -> Quantity:
-    """The amount that 64 bits cannot hold or that has parts of a billionth: in billionths, rounded up, capped if binary."""
+    """The amount that 64 bits cannot hold or that has parts of a billionth: in billionths, rounded up, capped if
+    binary."""
     if scale >= _NANO:
         digits *= 10 ** (scale - _NANO)
     elif digits:

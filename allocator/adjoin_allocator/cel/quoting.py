@@ -1,6 +1,7 @@
 """What stands between the quotes of a string or bytes literal, decoded.
 
-Comes in: the raw text between the quotes. Goes out: text, or bytes for a bytes literal. An escape that CEL does not know is refused.
+Comes in: the raw text between the quotes. Goes out: text, or bytes for a bytes literal. An escape that CEL does not
+know is refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Regular expressions, in linear time.
 
-Comes in: a pattern in RE2's syntax. Goes out: `Pattern`, which remembers what it answered for the texts it has seen (attribute values
-repeat), within a bound. Patterns that the expression computes at run time are kept in one small bounded memo.
+Comes in: a pattern in RE2's syntax. Goes out: `Pattern`, which remembers what it answered for the texts it has seen
+(attribute values repeat), within a bound. Patterns that the expression computes at run time are kept in one small
+bounded memo.
 """
 
 from __future__ import annotations

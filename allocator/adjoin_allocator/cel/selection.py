@@ -1,6 +1,7 @@
 """Selecting a field or an index from a value whose type only the run time knows.
 
-Comes in: a value and a key. Goes out: the value there, an `Optional` once the way there was optional, or `EvaluationError`.
+Comes in: a value and a key. Goes out: the value there, an `Optional` once the way there was optional, or
+`EvaluationError`.
 """
 
 from __future__ import annotations

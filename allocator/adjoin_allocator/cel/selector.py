@@ -1,6 +1,7 @@
 """A compiled device selector.
 
-Comes in: the text of an expression. Goes out: `Selector`, immutable, equal and hashed by its text, safe to use from several threads at once.
+Comes in: the text of an expression. Goes out: `Selector`, immutable, equal and hashed by its text, safe to use from
+several threads at once.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class Selector:
         return hash(self.expression)
 
     def matches(self, device: DeviceView) -> bool:
-        """Whether the device matches. Raises `EvaluationError` where Kubernetes reports an error (and does not take the device)."""
+        """Whether the device matches. Raises `EvaluationError` where Kubernetes reports an error (and does not take
+        the device)."""
         frame = [device.attributes, device.capacity, device, Meter() if self._metered else None, None]
         if self._slots:
             frame += [None] * self._slots
@@ -77,6 +79,9 @@ class Selector:
             value = self._run(frame)
         except StoppedError as stop:
             raise EvaluationError(str(stop)) from None
+        except UnicodeError:
+            # A JSON string can hold half a character, which no function on text takes.
+            raise EvaluationError("a text is no Unicode") from None
         except RecursionError:
             raise EvaluationError(_TOO_DEEP) from None
         while type(value) is Optional:
@@ -93,7 +98,7 @@ class Selector:
         why, slots = self._explained[0]
         try:
             return why([device.attributes, device.capacity, device, Meter(), set(), *[None] * slots])[1]
-        except (StoppedError, RecursionError):
+        except (StoppedError, UnicodeError, RecursionError):
             return frozenset()
 
 

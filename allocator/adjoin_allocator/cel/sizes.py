@@ -1,6 +1,7 @@
 """How large values may get, as far as that can be told before any device is seen.
 
-Sizes count characters, bytes, elements or entries. Everything is capped at `UNBOUNDED`, which nothing exceeds and nothing takes away from.
+Sizes count characters, bytes, elements or entries. Everything is capped at `UNBOUNDED`, which nothing exceeds and
+nothing takes away from.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The tree of a parsed expression.
 
-The parser makes it, the checker writes types and overloads into it, everything after that only reads. Macros are already spelled out: what
-`[1].all(x, x > 0)` means is a `Comprehension`. Nodes compare by identity, so that later stages can keep facts by node.
+The parser makes it, the checker writes types and overloads into it, everything after that only reads. Macros are
+already spelled out: what `[1].all(x, x > 0)` means is a `Comprehension`. Nodes compare by identity, so that later
+stages can keep facts by node.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Literal(Node):
 
 
 class Ident(Node):
-    """A name: a variable, or the name of a type. The checker puts a dot before it if it is not the variable of a macro."""
+    """A name: a variable, or the name of a type. The checker puts a dot before it if it is not the variable of a
+    macro."""
 
     __slots__ = ("name",)
 
@@ -68,7 +70,8 @@ class Call(Node):
     """A function, operator or method. Operators have names that cannot be written (`_+_`).
 
     Attributes:
-        target: The receiver of a method call. The checker clears it when the dots were part of the function's name (`sets.contains`).
+        target: The receiver of a method call. The checker clears it when the dots were part of the function's name
+            (`sets.contains`).
         overloads: What the checker found to fit, in order of declaration.
     """
 
@@ -136,8 +139,9 @@ class Macro(Enum):
 class Comprehension(Node):
     """A loop over `range`, spelled out as CEL defines it, together with the parts that the macro was given.
 
-    `init`, `condition`, `step` and `result` are what types and costs are derived from; `body`, `keep` and `key` are what a loop needs and
-    occur inside `step`. `key` is the key of transformMap; without it `body` is a map that is merged in.
+    `init`, `condition`, `step` and `result` are what types and costs are derived from; `body`, `keep` and `key` are
+    what a loop needs and occur inside `step`. `key` is the key of transformMap; without it `body` is a map that is
+    merged in.
     """
 
     __slots__ = (
@@ -199,7 +203,8 @@ def children(node: Expr) -> list[Expr]:
 
 
 class Copier:
-    """Makes trees of new nodes; for macros that use their receiver twice. Nodes that are shared stay shared in the copy.
+    """Makes trees of new nodes; for macros that use their receiver twice. Nodes that are shared stay shared in the
+    copy.
 
     Copies of copies grow without bound in a short text, so all copying for one expression goes through one Copier.
     """

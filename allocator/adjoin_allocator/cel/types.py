@@ -1,7 +1,8 @@
 """Static types of expressions, with parameters, and when one fits where another is wanted.
 
-A `Type` is a value: equal types compare equal. `Bindings` holds what is known about type variables while one expression is checked, and
-answers whether a type is assignable to another, binding variables on the way; a failed question binds nothing.
+A `Type` is a value: equal types compare equal. `Bindings` holds what is known about type variables while one
+expression is checked, and answers whether a type is assignable to another, binding variables on the way; a failed
+question binds nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ VARIABLE: Final = "variable"
 class Type(NamedTuple):
     """A type: what sort it is, its name, its parameters.
 
-    Sorts: PRIMITIVE (bool … bytes, also dyn and null), STRUCT (named, with or without readable fields), OPAQUE (named, null fits), LIST, MAP,
+    Sorts: PRIMITIVE (bool … bytes, also dyn and null), STRUCT (named, with or without readable fields), OPAQUE (named,
+    null fits), LIST, MAP,
     TYPE (the type of a type) and VARIABLE (to be found out).
     """
 
@@ -86,6 +88,13 @@ def optional_value(candidate: Type) -> Type | None:
 def contains_dyn(candidate: Type) -> bool:
     """Whether the value, or an element at any depth, has a type that only the run time knows."""
     return candidate == DYN or candidate.sort == VARIABLE or any(map(contains_dyn, candidate.params))
+
+
+def is_open(candidate: Type) -> bool:
+    """Whether anything of the type is still to be found out."""
+    if candidate.params:
+        return any(map(is_open, candidate.params))
+    return candidate.sort == VARIABLE
 
 
 class Bindings:

@@ -1,7 +1,7 @@
 """Absolute URLs, as Go takes them apart.
 
-Comes in: text. Goes out: `URL`, an immutable value. What a web server would not take as a request target is no URL here: a scheme or a
-leading slash is needed.
+Comes in: text. Goes out: `URL`, an immutable value. What a web server would not take as a request target is no URL
+here: a scheme or a leading slash is needed.
 """
 
 from __future__ import annotations
@@ -88,7 +88,8 @@ def is_url(text: str) -> bool:
 
 def parse_url(text: str) -> URL:
     """The URL that `text` means. Raises `ValueError`."""
-    # A fragment has no business in a request target, so it may hold anything; the rest must be fine with and without it.
+    # A fragment has no business in a request target, so it may hold anything; the rest must be fine with and without
+    # it.
     _parse(text, "", request=True)
     body, _, fragment = text.partition("#")
     return _parse(body, _unescape(fragment), request=False)

@@ -1,9 +1,11 @@
 """What a value is while an expression is evaluated.
 
-Most values are Python's own: bool, int, float, str, bytes, None for null, tuple for lists. The rest has a class of its own, here or in a
-module of its name: `UInt`, `Duration`, `Timestamp`, `Optional`, `MapValue`, `TypeValue`, `Quantity`, `Version`, addresses, URLs, formats.
+Most values are Python's own: bool, int, float, str, bytes, None for null, tuple for lists. The rest has a class of its
+own, here or in a module of its name: `UInt`, `Duration`, `Timestamp`, `Optional`, `MapValue`, `TypeValue`, `Quantity`,
+`Version`, addresses, URLs, formats.
 
-Python takes True for 1 and 1 for 1.0; CEL does not take a bool for a number. Whoever compares or looks up must go through `equality`.
+Python takes True for 1 and 1 for 1.0; CEL does not take a bool for a number. Whoever compares or looks up must go
+through `equality`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ class UInt(int):
 
 
 class Concatenation(tuple[Any, ...]):
-    """A list made by `+` of two that are not empty. Kubernetes compares such lists a little differently (see `equality`)."""
+    """A list made by `+` of two that are not empty. Kubernetes compares such lists a little differently (see
+    `equality`)."""
 
     __slots__ = ()
 
@@ -64,10 +67,11 @@ class TypeValue:
 
 
 class MapValue:
-    """A map: keys in order of insertion, found across numeric types (1, 1u and 1.0 find each other, true finds none of them).
+    """A map: keys in order of insertion, found across numeric types (1, 1u and 1.0 find each other, true finds none of
+    them).
 
-    `entries` holds (key, value) by storage key. Strings are their own storage key, which makes the common lookup one dict access. A map that is
-    `text_only` cannot have other keys, and is not even searched for them.
+    `entries` holds (key, value) by storage key. Strings are their own storage key, which makes the common lookup one
+    dict access. A map that is `text_only` cannot have other keys, and is not even searched for them.
     """
 
     __slots__ = ("entries", "text_only")
@@ -185,7 +189,8 @@ _NAMES: Final[dict[type, str]] = {
 
 
 def type_name(value: object) -> str:
-    """The name of a value's type, as `type(value)` shows it. Classes outside this module name themselves in `cel_type`."""
+    """The name of a value's type, as `type(value)` shows it. Classes outside this module name themselves in
+    `cel_type`."""
     kind = type(value)
     name = _NAMES.get(kind)
     return str(getattr(kind, "cel_type", "unknown")) if name is None else name

@@ -1,6 +1,7 @@
 """Semantic versions 2.0, as Kubernetes reads and orders them.
 
-Comes in: text. Goes out: `Version`, an immutable value. Build metadata is kept for writing and counts neither in order nor in equality.
+Comes in: text. Goes out: `Version`, an immutable value. Build metadata is kept for writing and counts neither in order
+nor in equality.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The authorizer that admission rules have and device selectors have not.
 
-Kubernetes declares its methods for selectors too. No value of its types can exist here, but a call on a value of unknown type compiles, and
-fails on every device. The signatures are declared so that such an expression means the same here.
+Kubernetes declares its methods for selectors too. No value of its types can exist here, but a call on a value of
+unknown type compiles, and fails on every device. The signatures are declared so that such an expression means the same
+here.
 """
 
 from __future__ import annotations

@@ -126,7 +126,9 @@ def text_of(value: Any) -> str | None:
 
 FUNCTIONS: Final = (
     Function("type", (overload("type", (_A,), type_of(_A)),), _type),
-    Function("bool", (overload("bool_to_bool", (BOOL,), BOOL, _same), overload("string_to_bool", (STRING,), BOOL, _bool))),
+    Function(
+        "bool", (overload("bool_to_bool", (BOOL,), BOOL, _same), overload("string_to_bool", (STRING,), BOOL, _bool))
+    ),
     Function(
         "bytes",
         (overload("bytes_to_bytes", (BYTES,), BYTES, _same), overload("string_to_bytes", (STRING,), BYTES, str.encode)),
@@ -194,4 +196,5 @@ FUNCTIONS: Final = (
 )
 
 CONVERSIONS: Final = frozenset(function.name for function in FUNCTIONS)
-"""Functions that Kubernetes runs at compile time when the argument is constant, and refuses the expression when that fails."""
+"""Functions that Kubernetes runs at compile time when the argument is constant, and refuses the expression when that
+fails."""

@@ -40,7 +40,12 @@ _COMPARABLE: Final = (
     ("string", STRING),
     ("bytes", BYTES),
 )
-_SUMMABLE: Final = (("int", INT, 0), ("uint", UINT, UInt(0)), ("double", DOUBLE, 0.0), ("duration", DURATION, Duration(0)))
+_SUMMABLE: Final = (
+    ("int", INT, 0),
+    ("uint", UINT, UInt(0)),
+    ("double", DOUBLE, 0.0),
+    ("duration", DURATION, Duration(0)),
+)
 _MAX_RANGE: Final = 1_000_000
 
 
@@ -186,15 +191,9 @@ def _by_type(make: Callable[[str, Type], Overload]) -> tuple[Overload, ...]:
 _SET: Final = (_LIST, _LIST)
 
 FUNCTIONS: Final = (
-    Function(
-        "sets.contains", (overload("list_sets_contains_list", _SET, BOOL, _set_contains, metered=True),)
-    ),
-    Function(
-        "sets.equivalent", (overload("list_sets_equivalent_list", _SET, BOOL, _set_equivalent, metered=True),)
-    ),
-    Function(
-        "sets.intersects", (overload("list_sets_intersects_list", _SET, BOOL, _set_intersects, metered=True),)
-    ),
+    Function("sets.contains", (overload("list_sets_contains_list", _SET, BOOL, _set_contains, metered=True),)),
+    Function("sets.equivalent", (overload("list_sets_equivalent_list", _SET, BOOL, _set_equivalent, metered=True),)),
+    Function("sets.intersects", (overload("list_sets_intersects_list", _SET, BOOL, _set_intersects, metered=True),)),
     Function("slice", (member("list_slice", (_LIST, INT, INT), _LIST, _slice),)),
     Function(
         "flatten",
@@ -213,7 +212,9 @@ FUNCTIONS: Final = (
     Function("lists.range", (overload("lists_range", (INT,), list_of(INT), _range, metered=True),)),
     Function("reverse", (member("list_reverse", (_LIST,), _LIST, _reverse),)),
     Function("distinct", (member("list_distinct", (_LIST,), _LIST, _distinct, metered=True),)),
-    Function("isSorted", _by_type(lambda name, t: member(f"list_{name}_is_sorted_bool", (list_of(t),), BOOL, _is_sorted))),
+    Function(
+        "isSorted", _by_type(lambda name, t: member(f"list_{name}_is_sorted_bool", (list_of(t),), BOOL, _is_sorted))
+    ),
     Function(
         "sum",
         tuple(

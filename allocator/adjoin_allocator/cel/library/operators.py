@@ -1,7 +1,7 @@
 """Operators, and what they are called inside a tree.
 
-`&&`, `||`, `? :`, `==`, `!=`, selections, indexes and `@not_strictly_false` have no code here: they do not evaluate all their operands, or look
-at more than the values, so `program` compiles them itself.
+`&&`, `||`, `? :`, `==`, `!=`, selections, indexes and `@not_strictly_false` have no code here: they do not evaluate
+all their operands, or look at more than the values, so `program` compiles them itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Optional values. `or` and `orValue` have no code here: they evaluate their argument only when they need it, so `program` compiles them."""
+"""Optional values. `or` and `orValue` have no code here: they evaluate their argument only when they need it, so
+`program` compiles them."""
 
 from __future__ import annotations
 

@@ -12,7 +12,10 @@ from adjoin_allocator.cel.regex import compiled
 from adjoin_allocator.cel.types import BOOL, DYN, INT, STRING, list_of
 from adjoin_allocator.cel.values import no_overload
 
-_BLANK: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_BLANK: Final = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005"
+    "\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER: Final = {code: code - 32 for code in range(ord("a"), ord("z") + 1)}
 
@@ -39,7 +42,7 @@ def _ends_with(text: Any, end: Any) -> bool:
 
 def _matches(text: Any, pattern: Any) -> bool:
     _texts("matches", text, pattern)
-    return compiled_or_error(pattern).matches(text)
+    return bool(compiled_or_error(pattern).matches(text))
 
 
 def compiled_or_error(pattern: str) -> Any:

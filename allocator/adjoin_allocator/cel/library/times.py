@@ -42,9 +42,7 @@ FUNCTIONS: Final = (
     _part("getDate", "timestamp_to_day_of_month_1_based", lambda wall, _: wall.day),
     _part("getDayOfWeek", "timestamp_to_day_of_week", lambda wall, _: wall.isoweekday() % 7),
     _part("getHours", "timestamp_to_hours", lambda wall, _: wall.hour, _span("duration_to_hours", 3600 * SECOND)),
-    _part(
-        "getMinutes", "timestamp_to_minutes", lambda wall, _: wall.minute, _span("duration_to_minutes", 60 * SECOND)
-    ),
+    _part("getMinutes", "timestamp_to_minutes", lambda wall, _: wall.minute, _span("duration_to_minutes", 60 * SECOND)),
     _part("getSeconds", "timestamp_to_seconds", lambda wall, _: wall.second, _span("duration_to_seconds", SECOND)),
     _part(
         "getMilliseconds",

@@ -128,6 +128,7 @@ class _Settled:
     """A claim that needed nothing: what it depended on, and until when that is so."""
 
     facts: tuple[object, ...]
+    nodes: tuple[str, ...]
     wake_at: float | None
 
     def over(self, now: float) -> bool:
@@ -197,13 +198,14 @@ class Decider:
             uid = claim.meta.uid
             if uid in scene.view.busy:
                 continue
-            facts = _facts_of(claim, scene)
             known = self._settled.get(uid)
+            nodes = known.nodes if known is not None and known.facts[0] is claim else _nodes_of(claim)
+            facts = _facts_of(claim, nodes, scene)
             if known is None or known.over(scene.now) or not _same(known.facts, facts):
                 own = _Work(scene.view.busy)
                 _decide_claim(claim, scene, own)
                 work.take(own)
-                known = None if own.intents else _Settled(facts, min(own.wakes, default=None))
+                known = None if own.intents else _Settled(facts, nodes, min(own.wakes, default=None))
             else:
                 work.wake(known.wake_at)
             if known is not None:
@@ -270,7 +272,11 @@ def _same(left: Sequence[object], right: Sequence[object]) -> bool:
 _COMPARED = (str, float, ClaimPlan, dict)
 
 
-def _facts_of(claim: ClaimFacts, scene: _Scene) -> tuple[object, ...]:
+def _nodes_of(claim: ClaimFacts) -> tuple[str, ...]:
+    return tuple(str(entry.get("node") or "") for entry in entries(claim))
+
+
+def _facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: _Scene) -> tuple[object, ...]:
     """Everything that a decision on one claim depends on, apart from the time."""
     relations, inventory, meta = scene.relations, scene.inventory, claim.meta
     pool = asked_pool(claim, inventory.default_pool)
@@ -292,8 +298,7 @@ def _facts_of(claim: ClaimFacts, scene: _Scene) -> tuple[object, ...]:
     if relations.lingering:
         facts += [relations.lingering.get(each.labels.get(LABEL_POD, "")) for each in owned]
         facts += relations.ghosts.get((meta.namespace, meta.name), ())
-    for entry in entries(claim):
-        node = str(entry.get("node") or "")
+    for node in nodes:
         facts += (inventory.devices.get(node), inventory.nodes.get(node), scene.boot_ids.get(node))
     return tuple(facts)
 

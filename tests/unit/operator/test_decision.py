@@ -2,48 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Callable
-from functools import cache
 
 import pytest
 from tests.support.objects import (
-    NIC_DRIVER,
     deviceclaim,
-    devicepool,
-    node,
     pod,
-    resourceslice,
-    taintrule,
 )
+from tests.support.small import cluster
 from tests.support.world import Crash, World
 
 from adjoin.decision import Decider, turn
 from adjoin.intents import Kind, Step, Verb
 
 CLAIM = (Verb.PATCH_STATUS, Kind.DEVICE_CLAIM)
-
-
-def cluster(nodes: int = 1, *, guarded: bool = True, gpus: int = 2, nics: int = 0) -> World:
-    """Nodes with GPUs in one pool whose guard stands, or that goes without."""
-    return copy.deepcopy(_cluster(nodes, guarded, gpus, nics))
-
-
-@cache
-def _cluster(nodes: int, guarded: bool, gpus: int, nics: int) -> World:
-    world = World(guard_served=guarded)
-    delivery = None if guarded else {"guard": "None"}
-    world.add(devicepool(delivery=delivery))
-    if guarded:
-        world.add(taintrule(), taintrule(driver=NIC_DRIVER))
-    for number in range(1, nodes + 1):
-        world.add(node(f"n{number}"), resourceslice(f"n{number}", devices=gpus))
-        if nics:
-            world.add(resourceslice(f"n{number}", NIC_DRIVER, nics))
-    world.settle(Decider)
-    world.writes.clear()
-    return world
 
 
 def requests(world: World) -> list[tuple[Verb, Kind]]:
@@ -124,15 +97,13 @@ def _plain(intents: tuple[object, ...]) -> list[str]:
 
 
 def start(world: World) -> None:
-    """Three claims with pods, one of them for two replicas."""
+    """A claim of two ResourceClaims, and one of two replicas."""
     world.add(
         deviceclaim("a", requests={"gpu": 2, "nic": 1}),
-        pod("a-0", claim="a", token="a" * 10),
+        pod("a-0", claim="a", token="a" * 10, resource_claims=2),
         deviceclaim("b", requests={"gpu": 1}, replicas=2),
         pod("b-0", claim="b", token="b" * 10),
         pod("b-1", claim="b", token="c" * 10),
-        deviceclaim("c", requests={"gpu": 40}),
-        pod("c-0", claim="c", token="d" * 10, resource_claims=2),
     )
 
 
@@ -245,7 +216,7 @@ def test_from_a_crash_after_any_request_the_end_is_the_same_and_no_device_is_in_
 ) -> None:
     ends = {}
     for requests_before in (None, *range(40)):
-        world = cluster(nodes=2, guarded=guarded, gpus=40, nics=2)
+        world = cluster(nodes=2, guarded=guarded, gpus=3, nics=2, split="Driver")
         scene(world)
         world.writes.clear()
         world.crash_after(requests_before)
@@ -280,10 +251,10 @@ def _end(world: World) -> dict[str, object]:
 
 @pytest.mark.parametrize("scene", SCENES.values(), ids=SCENES.keys())
 def test_refused_writes_are_tried_again_until_the_end_is_the_same(scene: Callable[[World], None]) -> None:
-    calm = cluster(nodes=2, gpus=40, nics=2)
+    calm = cluster(nodes=2, gpus=3, nics=2, split="Driver")
     scene(calm)
     calm.settle(Decider)
-    stormy = cluster(nodes=2, gpus=40, nics=2)
+    stormy = cluster(nodes=2, gpus=3, nics=2, split="Driver")
     scene(stormy)
     counted = iter(range(10_000))
 

@@ -518,7 +518,8 @@ def _cargo(claim: ClaimFacts, member: Member, pool: str, guarded: bool, inventor
 
 def _tell(pod: PodFacts, notice: Notice, scene: _Scene, work: _Work) -> None:
     step = event_step(Kind.POD, pod.meta, notice, "Deliver", scene.now)
-    work.want(pod.meta.uid, "tell", (step,), ORDER_TELL)
+    # A subject of its own: an Event that cannot be written must not keep the pod from being evicted.
+    work.want(f"{pod.meta.uid}/{step.name}", "tell", (step,), ORDER_TELL)
 
 
 def _tell_lost_pods(scene: _Scene, work: _Work) -> None:

@@ -16,7 +16,8 @@ What each error leads to:
     OutcomeUnknown        look at the object until it is seen, then as a Conflict
     no longer leading     drop everything unsent
 
-An Event that cannot be written is logged and never holds anything up.
+An Event that cannot be written is logged and never holds anything else up; an intent of Events alone waits like a
+refused one.
 """
 
 from __future__ import annotations
@@ -202,6 +203,14 @@ class Writer:
     async def _carry_out(self, intent: Intent) -> None:
         previous: Raw | None = None
         try:
+            if all(step.kind is Kind.EVENT for step in intent.steps):
+                await self._say(intent.steps)
+                # The next decision wants to say it again: at once that would be a hot loop.
+                if self._said_all(intent) or not self._fence.leading:
+                    self._succeed(intent.subject)
+                else:
+                    self._refuse(intent.subject)
+                return
             for position, step in enumerate(intent.steps):
                 if step.kind is Kind.EVENT and all(later.kind is Kind.EVENT for later in intent.steps[position:]):
                     self._succeed(intent.subject)

@@ -544,6 +544,17 @@ class TestEvents:
             assert at.stored() == "Ready"
             assert len(at.api.calls("POST", "events")) == 1
 
+    @pytest.mark.parametrize("status_code", [403, 422, 500])
+    @virtual
+    async def test_events_alone_that_cannot_be_said_are_no_hot_loop(self, status_code: int) -> None:
+        """Whoever decides wants the same again as soon as the subject is free."""
+        async with desk() as at:
+            at.api.fail(status_code, path="/events", times=1000)
+            for _ in range(200):
+                at.submit(Intent("pod-1", "tell", (event(),)))
+                await settled(0.1)
+            assert len(at.api.calls("POST", "events")) < 12
+
     @virtual
     async def test_the_next_decision_does_not_wait_for_events(self) -> None:
         async with desk() as at:

@@ -1,19 +1,21 @@
 """Whether a device matches a list of selectors, and what was missing where it does not.
 
-Devices of a cluster are many and their kinds are few: what a selector says depends on the facts that it reads, so
-verdicts are kept by those
-facts and a hundred thousand equal devices cost one evaluation. The memory is bounded and changes nothing but speed.
+Comes in: compiled selectors and devices. Goes out: `Match` for one device, `SelectorReport` for many. A selector that
+fails on a device does not match it; nothing is ever raised.
+
+Devices of a cluster are many and their kinds are few. What a selector says depends on the facts that it reads, so
+verdicts are kept by those facts, and a hundred thousand devices of one kind cost one evaluation. The memory is bounded
+and changes nothing but speed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
-from adjoin_allocator.cel import DeviceView, EvaluationError, Selector
-
-_REMEMBERED = 65_536
+from adjoin_allocator.cel import AttributeValue, DeviceView, EvaluationError, Quantity, Selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,56 +35,116 @@ class SelectorReport:
     missing: tuple[tuple[str, int], ...]
 
 
-_MATCHED = Match(True)
-_verdicts: dict[Hashable, Match] = {}
+_REMEMBERED: Final = 65_536
+"""How many verdicts are kept, of all selectors together."""
+
+_MATCHED: Final = Match(True)
+
+Profile = Callable[[DeviceView], Hashable]
+"""All of a device that the verdict of one selector can depend on."""
 
 
-def _essence(selector: Selector, device: DeviceView) -> Hashable:
-    """What of the device the selector's verdict depends on."""
-    attributes, capacity = device.attributes, device.capacity
-    if selector.reads_all:
-        facts: Hashable = (frozenset(attributes.items()), frozenset(capacity.items()))
-    else:
-        # True and 1 are equal in Python and different in CEL, hence the types.
-        values = [attributes.get(name) for name in sorted(selector.attribute_reads)]
-        values += [capacity.get(name) for name in sorted(selector.capacity_reads)]  # type: ignore[misc]
-        facts = tuple((type(value), value) for value in values)
-    driver = device.driver if selector.reads_driver or selector.reads_all else ""
-    return (selector.expression, facts, driver, selector.reads_sharing and device.allow_multiple_allocations)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Judge:
+    selector: Selector
+    profile: Profile
+    verdicts: dict[Hashable, Match] = field(default_factory=dict)
 
-
-def _judge(selector: Selector, device: DeviceView) -> Match:
-    key = _essence(selector, device)
-    known = _verdicts.get(key)
-    if known is None:
+    def hear(self, device: DeviceView) -> Match:
         try:
-            matched = selector.matches(device)
+            matched = self.selector.matches(device)
         except EvaluationError:
             matched = False
-        known = _MATCHED if matched else Match(False, selector.missing(device))
-        if len(_verdicts) >= _REMEMBERED:
-            _verdicts.clear()
-        _verdicts[key] = known
-    return known
+        return _MATCHED if matched else Match(False, self.selector.missing(device))
+
+
+class _Court:
+    """The judges by expression, with what they have decided so far."""
+
+    def __init__(self) -> None:
+        self._judges: dict[str, _Judge] = {}
+        self._decided = 0
+
+    def decide(self, selector: Selector, device: DeviceView) -> Match:
+        judge = self._judges.get(selector.expression)
+        if judge is None:
+            judge = self._judges[selector.expression] = _Judge(selector, _profile(selector))
+        key = judge.profile(device)
+        verdict = judge.verdicts.get(key)
+        if verdict is None:
+            verdict = judge.hear(device)
+            if self._decided >= _REMEMBERED:
+                self._judges = {}
+                self._decided = 0
+            judge.verdicts[key] = verdict
+            self._decided += 1
+        return verdict
+
+
+_court: Final = _Court()
 
 
 def match_all(selectors: Sequence[Selector], device: DeviceView) -> Match:
-    """Whether all selectors match; without any, every device does. The first that does not match says what was
-    missing."""
+    """Whether all selectors match; without any, every device does. All that do not match say what was missing."""
+    failed: Match | None = None
     for selector in selectors:
-        verdict = _judge(selector, device)
+        verdict = _court.decide(selector, device)
         if not verdict.matched:
-            return verdict
-    return _MATCHED
+            failed = verdict if failed is None else Match(False, failed.missing | verdict.missing)
+    return failed or _MATCHED
 
 
 def survey(selectors: Sequence[Selector], devices: Iterable[DeviceView]) -> SelectorReport:
-    """What the selectors say of many devices. O(devices)."""
+    """What the selectors say of many devices."""
     total = matched = 0
     missing: Counter[str] = Counter()
     for device in devices:
         total += 1
         verdict = match_all(selectors, device)
         matched += verdict.matched
-        missing.update(verdict.missing)
+        if verdict.missing:
+            missing.update(verdict.missing)
     return SelectorReport(total, matched, tuple(sorted(missing.items())))
+
+
+def _profile(selector: Selector) -> Profile:
+    if selector.reads_all:
+        return _whole_profile
+    names, amounts = tuple(selector.attribute_reads), tuple(selector.capacity_reads)
+    if not (amounts or selector.reads_driver or selector.reads_sharing):
+        return lambda device: _told_apart(tuple(map(device.attributes.get, names)))
+    reads_driver = selector.reads_driver
+
+    def profile(device: DeviceView) -> Hashable:
+        return (
+            _told_apart(tuple(map(device.attributes.get, names))),
+            tuple([_notation(device.capacity.get(name)) for name in amounts]),
+            device.driver if reads_driver else "",
+            device.allow_multiple_allocations,
+        )
+
+    return profile
+
+
+def _whole_profile(device: DeviceView) -> Hashable:
+    names = tuple(sorted(device.attributes))
+    return (
+        names,
+        _told_apart(tuple([device.attributes[name] for name in names])),
+        tuple([(name, _notation(device.capacity[name])) for name in sorted(device.capacity)]),
+        device.driver,
+        device.allow_multiple_allocations,
+    )
+
+
+def _told_apart(values: tuple[AttributeValue | None, ...]) -> Hashable:
+    """The values together with their types: to Python True equals 1, to an expression it does not."""
+    kinds = tuple(map(type, values))
+    if tuple in kinds:
+        return values, kinds, tuple([tuple(map(type, value)) for value in values if isinstance(value, tuple)])
+    return values, kinds
+
+
+def _notation(amount: Quantity | None) -> Hashable:
+    """How an amount is written: 1 equals 1000m, but to an expression only one of them is an integer."""
+    return None if amount is None else (amount.unscaled, amount.scale, amount.fits_int64)

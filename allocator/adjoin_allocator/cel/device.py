@@ -3,7 +3,7 @@
 Comes in: anything that is a `DeviceView`. Attributes and capacity come flat, by `domain/name`, with names that a
 driver publishes without a domain already qualified by it. `device.attributes['dra.net'].rdma` is thereby one look-up
 of `dra.net/rdma`; the maps of maps that CEL speaks of are built only for the few expressions that go through them, at
-each evaluation.
+each evaluation, and in the order of names: no verdict hangs on the order in which a driver publishes.
 """
 
 from __future__ import annotations
@@ -41,10 +41,6 @@ class DeviceView(Protocol):
         """Whether several claims may share it."""
 
 
-FIELDS: dict[str, int] = {"attributes": ATTRIBUTES, "capacity": CAPACITY}
-"""Where the two families of facts stand in a frame."""
-
-
 def fact_name(domain: str, name: str) -> str:
     """`domain/name`, or empty for a domain that no fact can have: it would be mistaken for another name."""
     return "" if "/" in domain else f"{domain}/{name}"
@@ -61,15 +57,16 @@ def domain_map(facts: Mapping[str, Any], domain: str) -> MapValue:
     prefix = f"{domain}/"
     if "/" in domain:
         return EMPTY_MAP
-    return text_map({name[len(prefix) :]: value for name, value in facts.items() if name.startswith(prefix)})
+    names = sorted(name for name in facts if name.startswith(prefix))
+    return text_map({name[len(prefix) :]: facts[name] for name in names})
 
 
 def domains_map(facts: Mapping[str, Any]) -> DomainsValue:
     """All facts, by domain and short name."""
     domains: dict[str, dict[str, Any]] = {}
-    for qualified, value in facts.items():
+    for qualified in sorted(facts):
         domain, _, name = qualified.partition("/")
-        domains.setdefault(domain, {})[name] = value
+        domains.setdefault(domain, {})[name] = facts[qualified]
     return DomainsValue({domain: (domain, text_map(inner)) for domain, inner in domains.items()}, text_only=True)
 
 

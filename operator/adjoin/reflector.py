@@ -25,6 +25,8 @@ from adjoin.facts import read_meta
 from adjoin.intents import Kind
 from adjoin.kube import SILENCE_SECONDS, Forbidden, Gone, Kube, KubeError, NotFound, Refused, version_of
 
+PAGE = 100
+"""Raw objects in memory at a time. Pages of 500 slices leave 70 MB of holes behind, pages of 100 a fifth of that."""
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 30.0
 UNSERVED_PAUSE = 60.0
@@ -55,7 +57,7 @@ class Reflector:
         kind: Kind,
         *,
         namespace: str = "",
-        page: int = 500,
+        page: int = PAGE,
         silence: float = SILENCE_SECONDS,
         on_relist: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,

@@ -235,10 +235,9 @@ class _Search:
         for clique in cliques:
             for vertex in explicit.get(clique.relation, ()):
                 tracked = self._track(clique.requests, vertex.mask)
-                if len(tracked) > 1:
-                    closing = self._closing(vertex)
-                    closing.meshes.append((clique, tracked))
-                    closing.clear |= sum(tracked.values())
+                closing = self._closing(vertex)
+                closing.meshes.append((clique, tracked))
+                closing.clear |= sum(tracked.values())
         return cliques
 
     def _lay_once(self) -> int:

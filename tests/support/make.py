@@ -34,6 +34,7 @@ from adjoin_allocator import (
     Standing,
     natural_key,
 )
+from adjoin_allocator.cel import compile_selector
 
 POOL = "training"
 NODE = "node-a"
@@ -125,6 +126,11 @@ def pool(name: str = POOL, kinds: Sequence[str] = ("gpu", "nic"), **more: Any) -
 def request(name: str = "gpu", count: int = 1, *, kind: str = "", **more: Any) -> Request:
     """A request for devices of the name's kind."""
     return Request(name=name, kind=kind or name, count=count, **more)
+
+
+def selecting(name: str, *expressions: str, count: int = 1, kind: str = "") -> Request:
+    """A request for devices that these CEL expressions match."""
+    return request(name, count, kind=kind, selectors=tuple(map(compile_selector, expressions)))
 
 
 def everything(name: str = "gpu", **more: Any) -> Request:

@@ -90,7 +90,9 @@ def claims(draw: st.DrawFn, name: str, number: int = 0) -> Claim:
         if draw(st.integers(0, 11)) == 0:
             requests.append(make.everything(asked, kind=kind))
         else:
-            requests.append(make.request(asked, draw(st.sampled_from((1, 1, 1, 2, 2, 3))), kind=kind))
+            count = draw(st.sampled_from((1, 1, 1, 2, 2, 3)))
+            chosen = draw(st.sampled_from(((), (), (), (), ("device.attributes['dra.net'].?rail != optional.of(0)",))))
+            requests.append(make.selecting(asked, *chosen, count=count, kind=kind))
     lines = [draw(_lines(requests)) for _ in range(draw(st.sampled_from((0, 0, 0, 1, 1, 2, 3))))]
     return make.claim(
         name,

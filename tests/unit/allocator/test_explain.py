@@ -24,6 +24,7 @@ from adjoin_allocator import (
 
 RAIL = "dra.net/rail"
 GPUS = make.flat(gpus=4)
+MODEL = "device.attributes['gpu.nvidia.com'].model == 'H100'"
 
 
 def reasons(snapshot: Snapshot, claim: str = "claim") -> tuple[Reason, ...]:
@@ -80,6 +81,30 @@ ONE_RAIL = [make.device(f"nic-{at}", attributes={RAIL: 0}) for at in range(2)]
                 )
             ],
             id="enough free, but not together",
+        ),
+        pytest.param(
+            make.snapshot(GPUS, [make.claim("claim", make.selecting("gpu", MODEL))]),
+            [(Code.SELECTOR_UNMATCHED, 1, "none of 4 gpu matches the selectors (gpu.nvidia.com/model missing on 4)")],
+            id="a selector for an attribute that nobody publishes",
+        ),
+        pytest.param(
+            make.snapshot(
+                [make.device("gpu-0", attributes={"gpu.nvidia.com/model": "T4"}), make.device("gpu-1")],
+                [make.claim("claim", make.selecting("gpu", MODEL))],
+            ),
+            [(Code.SELECTOR_UNMATCHED, 1, "none of 2 gpu matches the selectors (gpu.nvidia.com/model missing on 1)")],
+            id="a selector that nobody matches, where one lacks the attribute",
+        ),
+        pytest.param(
+            make.snapshot(
+                [
+                    *(make.device(f"gpu-{at}", attributes={"gpu.nvidia.com/model": "H100"}) for at in range(2)),
+                    make.device("gpu-2"),
+                ],
+                [make.claim("claim", make.selecting("gpu", MODEL, count=3))],
+            ),
+            [(Code.INSUFFICIENT_DEVICES, 1, "needs 3 gpu, best node has 2 even when empty")],
+            id="a selector that too few match",
         ),
         pytest.param(
             make.snapshot(

@@ -129,6 +129,21 @@ GPU3	SYS	NV12	SYS	 X
             id="two requests for one kind get different devices",
         ),
         pytest.param(
+            [make.device("gpu-0", numa=0), make.device("gpu-1", numa=1), make.device("gpu-2", numa=1)],
+            (make.selecting("gpu", "device.attributes['resource.kubernetes.io'].numaNode == 1"),),
+            ["gpu-1"],
+            id="only what the selector matches",
+        ),
+        pytest.param(
+            [make.device(f"gpu-{at}", attributes={"x.io/old": at < 2}) for at in range(3)],
+            (
+                make.request("any", kind="gpu"),
+                make.selecting("old", "device.attributes['x.io'].old", count=2, kind="gpu"),
+            ),
+            ["gpu-2", "gpu-0", "gpu-1"],
+            id="a request that is easy to please leaves the others what they need",
+        ),
+        pytest.param(
             SWITCHES,
             (NIC, make.request("gpu", 2), make.required("PCIeSwitch", "gpu", "nic")),
             None,
@@ -156,6 +171,18 @@ def test_choice(devices: Sequence[Device], asked: Sequence[Request | Affinity], 
         assert not answer.claims[snapshot.claims[0].uid].placements
     else:
         assert names(answer) == given_
+
+
+def test_facts_that_contradict_each_other_are_no_tree_and_cost_no_choice() -> None:
+    """Three GPUs on one switch and three under one root complex, two in both: only two are free, outside of the knot."""
+    places = [("s0", "r0"), ("s0", "r0"), ("s1", "r0"), ("s0", "r1"), (None, None)]
+    gpus = [make.device(f"gpu-{at}", switch=switch, root=root, numa=0) for at, (switch, root) in enumerate(places)]
+    for busy in ([0, 1, 2], [0, 1, 3], [1, 2, 3], [4, 3, 2]):
+        snapshot = make.snapshot(
+            gpus, [make.claim("claim", make.request("gpu", 2))], holds={gpus[at].id: make.hold() for at in busy}
+        )
+        assert_as_the_oracle(snapshot)
+        assert len(names(plan(snapshot, make.NOW))) == 2
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,18 @@ NICS = [make.device(f"nic-{at}", attributes={"dra.net/rail": 0}) for at in range
             "fits with 4 gpu, 8 nic",
             id="less of both in their ratio",
         ),
+        pytest.param(
+            make.flat(gpus=2),
+            make.claim("claim", make.selecting("gpu", "true", "device.attributes['x.io'].y == 1", count=2)),
+            "fits without selector 2 of 2 in request gpu",
+            id="the one selector that nobody matches",
+        ),
+        pytest.param(
+            make.flat(gpus=2),
+            make.claim("claim", make.selecting("gpu", "false")),
+            "fits without its selector in request gpu",
+            id="the only selector",
+        ),
         pytest.param(make.flat(gpus=0, nics=2), make.pairs(), None, id="nothing that could be changed"),
     ],
 )
@@ -103,6 +115,8 @@ def changed(claim: Claim, words: str) -> Claim:
         lines = [line for line in claim.affinity if line.policy is Policy.REQUIRED and line.scope is Scope(old)]
         lines = [line for line in lines if over in (None, ", ".join(line.requests))]
         return swapped(claim, claim.affinity.index(lines[0]), Scope(new))
+    if found := re.fullmatch(r"fits without (?:its selector|selector (\d+) of \d+) in request (.+)", words):
+        return unselected(claim, found[2], int(found[1] or 1) - 1)
     if found := re.fullmatch(r"fits without (\w+) of (.+)", words):
         policy, attribute = found.groups()
         kept = [line for line in claim.affinity if (line.policy, line.attribute) != (Policy(policy), attribute)]
@@ -126,6 +140,14 @@ def softened(claim: Claim) -> Claim:
     return replace(claim, affinity=tuple(lines))
 
 
+def unselected(claim: Claim, name: str, at: int) -> Claim:
+    requests = [
+        replace(one, selectors=(*one.selectors[:at], *one.selectors[at + 1 :])) if one.name == name else one
+        for one in claim.requests
+    ]
+    return replace(claim, requests=tuple(requests))
+
+
 def counted(claim: Claim, counts: dict[str, int]) -> Claim:
     requests = [
         replace(one, count=counts[one.name], all_devices=False) if one.name in counts else one for one in claim.requests
@@ -142,6 +164,8 @@ def single_changes(claim: Claim) -> Iterator[Claim]:
         elif line.scope is None:
             yield replace(claim, affinity=(*claim.affinity[:at], *claim.affinity[at + 1 :]))
     for one in claim.requests:
+        for at in range(len(one.selectors)):
+            yield unselected(claim, one.name, at)
         for count in range(1, 9 if one.all_devices else one.count):
             yield counted(claim, {one.name: count})
     yield softened(claim)
@@ -161,7 +185,7 @@ def test_what_is_told_is_true_and_nothing_that_helps_is_kept_back(snapshot: Snap
             continue
         if told.nearest is not None:
             edited = changed(claim, told.nearest)
-            assert edited != claim
+            assert (edited.requests, edited.affinity) != (claim.requests, claim.affinity)
             assert oracle.best_place(snapshot, edited, held) is not None
         else:
             for other in single_changes(claim):

@@ -174,7 +174,7 @@ def test_choice(devices: Sequence[Device], asked: Sequence[Request | Affinity], 
 
 
 def test_facts_that_contradict_each_other_are_no_tree_and_cost_no_choice() -> None:
-    """Three GPUs on one switch and three under one root complex, two in both: only two are free, outside of the knot."""
+    """Three GPUs on one switch and three under one root complex, two of them in both; then only two are free."""
     places = [("s0", "r0"), ("s0", "r0"), ("s1", "r0"), ("s0", "r1"), (None, None)]
     gpus = [make.device(f"gpu-{at}", switch=switch, root=root, numa=0) for at, (switch, root) in enumerate(places)]
     for busy in ([0, 1, 2], [0, 1, 3], [1, 2, 3], [4, 3, 2]):

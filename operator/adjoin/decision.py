@@ -157,6 +157,7 @@ class Decider:
         self._memo = Memo()
         self._slices: Mapping[str, object] | None = None
         self._published = Published({})
+        self._devices: Mapping[str, tuple[Device, ...]] = {}
         self._guards: dict[str, tuple[tuple[object, ...], GuardWork]] = {}
         self._settled: dict[str, _Settled] = {}
 
@@ -224,42 +225,45 @@ class Decider:
             if pool.meta.deleting is not None and not _held(pool, scene):
                 work.want(pool.meta.uid, "let go", release_pool(pool, mine), ORDER_GUARD)
                 continue
-            steps = self._guard(pool, mine, scene, work)
-            if steps:
-                work.want(pool.meta.uid, "guard", steps, ORDER_GUARD)
-            else:
-                _show_pool(pool, scene, work)
+            _show_pool(pool, scene, work)
+            guard = self._guard(pool, mine, scene)
+            work.wake(guard.wake_at)
+            for name, steps in guard.batches.items():
+                work.want(f"{pool.meta.uid}/guard/{name}", "guard", steps, ORDER_GUARD)
 
-    def _guard(self, pool: PoolFacts, rules: list[TaintRuleFacts], scene: _Scene, work: _Work) -> tuple[Step, ...]:
+    def _guard(self, pool: PoolFacts, rules: list[TaintRuleFacts], scene: _Scene) -> GuardWork:
         view = scene.view
         if not view.guard_served:
-            return ()
+            return GuardWork()
         if pool.pool.spec.delivery.guard is not Guard.DEVICE_TAINT_RULE:
-            return take_down(rules)
+            return GuardWork(deletions=take_down(rules))
         if self._slices is not view.slices:
             self._slices, self._published = view.slices, published(view.slices.values())
+        devices = scene.inventory.devices
+        if len(devices) != len(self._devices) or any(
+            self._devices.get(node) is not each for node, each in devices.items()
+        ):
+            self._devices = devices
         key = (
-            pool,
-            scene.inventory.devices,
+            (pool.meta.generation, pool.meta.deleting, pool.finalizers),
+            self._devices,
             self._published,
             view.nodes,
             *sorted(rules, key=lambda each: each.meta.uid),
         )
         known = self._guards.get(pool.meta.uid)
         if known is not None and _same(known[0], key) and (known[1].wake_at is None or scene.now < known[1].wake_at):
-            result = known[1]
-        else:
-            mine = [
-                device.id
-                for devices in scene.inventory.devices.values()
-                for device in devices
-                if device.device_pool == pool.meta.name and device.standing is not Standing.MISSING
-            ]
-            result = guard_work(pool, mine, self._published, rules, view.nodes, scene.now)
-            self._guards = {uid: each for uid, each in self._guards.items() if uid in view.pools}
-            self._guards[pool.meta.uid] = (key, result)
-        work.wake(result.wake_at)
-        return result.steps
+            return known[1]
+        mine = [
+            device.id
+            for group in devices.values()
+            for device in group
+            if device.device_pool == pool.meta.name and device.standing is not Standing.MISSING
+        ]
+        result = guard_work(pool, mine, self._published, rules, view.nodes, scene.now)
+        self._guards = {uid: each for uid, each in self._guards.items() if uid in view.pools}
+        self._guards[pool.meta.uid] = (key, result)
+        return result
 
 
 def _same(left: Sequence[object], right: Sequence[object]) -> bool:
@@ -269,7 +273,7 @@ def _same(left: Sequence[object], right: Sequence[object]) -> bool:
     )
 
 
-_COMPARED = (str, float, ClaimPlan, dict)
+_COMPARED = (str, float, tuple, ClaimPlan, dict)
 
 
 def _nodes_of(claim: ClaimFacts) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ removed before a decision says so, and a pod of which it is not known that it ha
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ BUILTIN_FINALIZER = "resource.kubernetes.io/delete-protection"
 STRAY = -1
 """Index of a use that belongs to no replica that the claim has."""
 
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+"""Taint by which somebody vouches that nothing runs on the node any more."""
+
+_USED_STATES = (ReplicaState.IN_USE, ReplicaState.RELEASING, ReplicaState.FAILED)
 _WANTED_STATES = (ReplicaState.READY, ReplicaState.IN_USE)
 
 
@@ -110,7 +115,8 @@ class Use:
         pod_uid: The pod that the ResourceClaims were made for.
         pod: That pod, or None when it is gone.
         resource_claims: By name; empty when somebody took them away from under a pod that we had let go.
-        lingers_until: The pod is gone, but may still run on its node until then.
+        lingers_until: The pod is gone, but may still run on its node until then; on a node that is lost there is no
+            end.
     """
 
     index: int
@@ -271,6 +277,17 @@ def pinned_to(pod: PodFacts) -> frozenset[str]:
     )
 
 
+def _lingers(entry: Raw | None, pod_uid: str, relations: Relations, inventory: Inventory) -> float | None:
+    """Until when a pod that is gone may still run. Nobody has seen its containers end on a node that is not ready: only
+    the end of the node, its return, or its out-of-service taint tells."""
+    node = inventory.nodes.get(str(entry.get("node") or "")) if entry is not None else None
+    used = entry is not None and entry.get("state") in _USED_STATES
+    lost = node is not None and node.exists and not node.ready
+    if used and lost and node is not None and not any(taint.key == OUT_OF_SERVICE for taint in node.taints):
+        return math.inf
+    return relations.lingering.get(pod_uid)
+
+
 def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tuple[Use, ...]:
     """Who uses the claim's replicas.
 
@@ -298,7 +315,7 @@ def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tu
             pod_uid=pod_uid,
             pod=relations.pods_by_uid.get(pod_uid),
             resource_claims=tuple(group),
-            lingers_until=relations.lingering.get(pod_uid),
+            lingers_until=_lingers(holding.get(index), pod_uid, relations, inventory),
         )
         for (index, pod_uid), group in sorted(groups.items(), key=lambda item: item[0])
     ]
@@ -435,7 +452,8 @@ def review(
         elif use.pod_uid not in served and (deleted or use.at_gate or use.index not in (STRAY, *sound)):
             # A stray that runs is left alone: whatever it has is not what this claim holds.
             removals += _expel(use, deleted=deleted)
-    waits = [use.lingers_until for use in everybody if not use.live and use.lingers_until and use.lingers_until > now]
+    ends = [use.lingers_until for use in everybody if not use.live and use.lingers_until is not None]
+    waits = [end for end in ends if now < end < math.inf]
     return Review(
         members=tuple(members),
         users=frozenset(use.pod_uid for use in everybody),

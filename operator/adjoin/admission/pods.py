@@ -185,7 +185,7 @@ def mutate_pod(pod: Obj, layout: Layout, requests: Sequence[str] | None) -> tupl
         patch.append({"op": "add", "path": path, "value": value})
 
     token = new_token()
-    if "annotations" in meta:
+    if isinstance(meta.get("annotations"), Mapping):
         put(f"/metadata/annotations/{_escaped(ANNOTATION_BINDING)}", token)
     else:
         put("/metadata/annotations", {ANNOTATION_BINDING: token})

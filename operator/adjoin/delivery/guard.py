@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
+from zlib import crc32
 
 from adjoin.api.names import DRIVER, FINALIZER, GROUP
 from adjoin.facts import LABEL_GUARD, NodeFacts, PoolFacts, SliceFacts, TaintRuleFacts
@@ -22,6 +23,8 @@ from adjoin_allocator.model import DeviceID
 
 GUARD_TAINT = f"{GROUP}/guard"
 EFFECT = "NoSchedule"
+BATCHES = 16
+"""So many groups of rules are written side by side; a pool of a thousand nodes may need thousands."""
 NEW_NODE_SECONDS = 120.0
 """A node's labels may come a while after its devices. So long a broad rule is not taken apart because of devices on
 it."""
@@ -161,10 +164,29 @@ def _may_return(target: Target, pool: PoolFacts, everything: Published, nodes: M
 
 @dataclass(frozen=True, slots=True)
 class GuardWork:
-    """What is missing or too much in a pool's guard, and when to look again although nothing changed."""
+    """What is missing or too much in a pool's guard.
 
-    steps: tuple[Step, ...]
+    Attributes:
+        repairs: Requests that come first: our finalizer on the pool, and away with rules that somebody changed.
+        creations: New rules.
+        deletions: Rules that are not needed once all new ones stand.
+        wake_at: When to look again although nothing changed, or None.
+    """
+
+    repairs: tuple[Step, ...] = ()
+    creations: tuple[Step, ...] = ()
+    deletions: tuple[Step, ...] = ()
     wake_at: float | None = None
+
+    @property
+    def batches(self) -> Mapping[str, tuple[Step, ...]]:
+        """What to do now, in batches that may run side by side, by a name that each keeps while it is under way."""
+        if self.repairs:
+            return {"repair": self.repairs}
+        made: dict[str, list[Step]] = {}
+        for step in self.creations or self.deletions:
+            made.setdefault(f"{step.verb.value} {crc32(step.name.encode()) % BATCHES}", []).append(step)
+        return {name: tuple(steps) for name, steps in made.items()}
 
 
 def guard_work(
@@ -187,13 +209,16 @@ def guard_work(
         return True
 
     standing: dict[Target, TaintRuleFacts] = {}
+    repairs: list[Step] = []
     deletions: list[Step] = []
     for rule in sorted(rules, key=lambda each: each.meta.name):
         target = Target(rule.driver, rule.pool, rule.device)
-        if not _sound(rule, pool) or target in standing:
-            deletions.append(_delete(rule))
-        elif rule.meta.deleting is None:
+        if rule.meta.deleting is not None:
+            continue
+        if _sound(rule, pool) and target not in standing:
             standing[target] = rule
+        else:
+            repairs.append(_delete(rule))
     wanted = targets(own, everything)
     # A broad rule that stands is kept for the sake of a new node, but never made for it.
     spared = (targets(own, everything, new) - wanted) & standing.keys()
@@ -210,8 +235,9 @@ def guard_work(
             deletions.append(_delete(rule))
     creations = [_create(pool, target) for target in sorted(wanted - standing.keys())]
     if creations and FINALIZER not in pool.finalizers and pool.meta.deleting is None:
-        creations.insert(0, add_finalizer(Kind.DEVICE_POOL, pool))
-    return GuardWork((*creations, *deletions), min(settled, default=None) if spared else None)
+        repairs.insert(0, add_finalizer(Kind.DEVICE_POOL, pool))
+    wake_at = min(settled, default=None) if spared else None
+    return GuardWork(tuple(repairs), tuple(creations), tuple(deletions), wake_at)
 
 
 def take_down(rules: Iterable[TaintRuleFacts]) -> tuple[Step, ...]:

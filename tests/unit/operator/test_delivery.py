@@ -563,20 +563,52 @@ NOW = 1_796_025_600.0 + 3600
 
 
 def work(mine: list[DeviceID], slices: list[Obj], standing: list[Obj], nodes: Any = NODES) -> list[tuple[Verb, Any]]:
-    """What is done to rules: creations by what they select, deletions by name."""
+    """What is done to rules now: creations by what they select, deletions by name."""
     result = guard_work(POOL, mine, seen(*slices), rules(*standing), nodes, NOW)
     return [
         (step.verb, step.body["spec"]["deviceSelector"] if step.body else step.name)
-        for step in result.steps
-        if step.kind is Kind.TAINT_RULE
+        for steps in result.batches.values()
+        for step in steps
     ]
 
 
-def test_new_rules_come_before_the_broader_one_goes() -> None:
-    assert work(ids("n1", 2), [resourceslice("n1"), resourceslice("n2")], [taintrule()]) == [
-        (Verb.CREATE, {"driver": GPU_DRIVER, "pool": "n1"}),
-        (Verb.DELETE, f"adjoin-training-{GPU_DRIVER}"),
+def standing_rule(name: str, **selector: str) -> Obj:
+    rule = taintrule(name=name)
+    rule["spec"]["deviceSelector"] = selector
+    return rule
+
+
+def test_a_broader_rule_goes_only_when_the_new_ones_stand() -> None:
+    slices = [resourceslice("n1"), resourceslice("n2")]
+    assert work(ids("n1", 2), slices, [taintrule()]) == [(Verb.CREATE, {"driver": GPU_DRIVER, "pool": "n1"})]
+    narrow = standing_rule("narrow", driver=GPU_DRIVER, pool="n1")
+    assert work(ids("n1", 2), slices, [taintrule(), narrow]) == [(Verb.DELETE, f"adjoin-training-{GPU_DRIVER}")]
+    assert work(ids("n1", 2), slices, [narrow]) == []
+
+
+def test_narrower_rules_go_once_a_broader_one_stands() -> None:
+    narrow = standing_rule("narrow", driver=GPU_DRIVER, pool="n1")
+    slices = [resourceslice("n1"), resourceslice("n2")]
+    mine = [*ids("n1", 2), *ids("n2", 2)]
+    assert work(mine, slices, [narrow]) == [(Verb.CREATE, {"driver": GPU_DRIVER})]
+    assert work(mine, slices, [narrow, taintrule()]) == [(Verb.DELETE, "narrow")]
+
+
+def test_many_rules_are_written_in_batches_that_keep_their_names() -> None:
+    slices = [resourceslice(f"n{i}", devices=2) for i in range(200)]
+    mine = [DeviceID(GPU_DRIVER, f"n{i}", "gpu-0") for i in range(200)]
+    result = guard_work(POOL, mine, seen(*slices), [], NODES, NOW)
+    assert len(result.batches) == 16
+    assert sum(len(steps) for steps in result.batches.values()) == 200
+    first = next(iter(result.batches.values()))
+    made = [
+        read_taint_rule({**step.body, "metadata": {**step.body["metadata"], "uid": step.name}})
+        for step in first
+        if step.body
     ]
+    rest = guard_work(POOL, mine, seen(*slices), made, NODES, NOW)
+    for name, steps in rest.batches.items():
+        assert [step.name for step in steps] == [step.name for step in result.batches[name]]
 
 
 def test_a_guard_that_stands_is_left_alone() -> None:
@@ -595,20 +627,16 @@ def test_devices_that_vanished_stay_guarded(slices: list[Obj], nodes: Any, kept:
 
 
 def test_a_rule_of_a_node_that_is_gone_goes() -> None:
-    narrow = taintrule(name="narrow")
-    narrow["spec"]["deviceSelector"] = {"driver": GPU_DRIVER, "pool": "n9"}
-    assert work([], [], [narrow]) == [(Verb.DELETE, "narrow")]
-    narrow["spec"]["deviceSelector"] = {"driver": GPU_DRIVER, "pool": "n1"}
-    assert work([], [], [narrow]) == []
+    assert work([], [], [standing_rule("gone", driver=GPU_DRIVER, pool="n9")]) == [(Verb.DELETE, "gone")]
+    assert work([], [], [standing_rule("silent", driver=GPU_DRIVER, pool="n1")]) == []
 
 
 def test_a_rule_that_somebody_changed_is_made_anew() -> None:
     changed = taintrule()
     changed["spec"]["taint"]["effect"] = "None"
-    assert work(ids("n1", 2), [resourceslice("n1")], [changed]) == [
-        (Verb.CREATE, {"driver": GPU_DRIVER}),
-        (Verb.DELETE, f"adjoin-training-{GPU_DRIVER}"),
-    ]
+    slices = [resourceslice("n1")]
+    assert work(ids("n1", 2), slices, [changed]) == [(Verb.DELETE, f"adjoin-training-{GPU_DRIVER}")]
+    assert work(ids("n1", 2), slices, []) == [(Verb.CREATE, {"driver": GPU_DRIVER})]
 
 
 def test_a_broad_rule_is_not_taken_apart_because_of_a_node_that_has_no_labels_yet() -> None:
@@ -618,14 +646,11 @@ def test_a_broad_rule_is_not_taken_apart_because_of_a_node_that_has_no_labels_ye
     nodes["n2"] = read_node(young)
     slices = [resourceslice("n1"), resourceslice("n2")]
     result = guard_work(POOL, ids("n1", 2), seen(*slices), rules(taintrule()), nodes, NOW)
-    assert result.steps == ()
+    assert result.batches == {}
     assert result.wake_at == NOW - 30 + 120
     later = guard_work(POOL, ids("n1", 2), seen(*slices), rules(taintrule()), nodes, NOW + 90)
-    assert [step.verb for step in later.steps] == [Verb.CREATE, Verb.DELETE]
-    fresh = guard_work(POOL, ids("n1", 2), seen(*slices), rules(), nodes, NOW)
-    assert [step.body["spec"]["deviceSelector"] for step in fresh.steps if step.body] == [
-        {"driver": GPU_DRIVER, "pool": "n1"}
-    ]
+    assert (len(later.creations), len(later.deletions)) == (1, 1)
+    assert work(ids("n1", 2), slices, [], nodes) == [(Verb.CREATE, {"driver": GPU_DRIVER, "pool": "n1"})]
 
 
 def test_rule_names_are_bound_to_the_pools_uid_and_short_enough() -> None:
@@ -633,27 +658,26 @@ def test_rule_names_are_bound_to_the_pools_uid_and_short_enough() -> None:
     long = read_pool(devicepool(name))
     other = read_pool(devicepool(name, uid="another"))
     results = [guard_work(each, ids("n1", 2), seen(resourceslice()), [], NODES, NOW) for each in (long, other)]
-    names = [step.name for result in results for step in result.steps]
+    names = [step.name for result in results for step in result.creations]
     assert len(set(names)) == 2
     assert all(len(each) <= 253 for each in names)
 
 
 def test_a_pool_without_our_finalizer_gets_it_before_its_guard() -> None:
     bare = read_pool(devicepool(finalizers=["x.io/keep"]))
-    first, second = guard_work(bare, ids("n1", 2), seen(resourceslice()), [], NODES, NOW).steps
-    assert (first.verb, first.kind, first.body) == (
+    ((step,),) = guard_work(bare, ids("n1", 2), seen(resourceslice()), [], NODES, NOW).batches.values()
+    assert (step.verb, step.kind, step.body) == (
         Verb.PATCH,
         Kind.DEVICE_POOL,
         {"metadata": {"finalizers": ["x.io/keep", "adjoin.dev/cleanup"]}},
     )
-    assert second.kind is Kind.TAINT_RULE
 
 
 def test_nothing_is_placed_before_the_guard_stands() -> None:
     world = World()
     world.add(devicepool(), node(), resourceslice(), deviceclaim(), pod())
     decision = Decider().decide(world.view(), world.now)
-    assert [intent.why for intent in decision.intents] == ["guard", "show claim"]
+    assert [intent.why for intent in decision.intents] == ["guard", "show pool", "show claim"]
     world.settle(Decider)
     first_rule = next(i for i, step in enumerate(world.writes) if step.kind is Kind.TAINT_RULE)
     first_allocation = next(i for i, step in enumerate(world.writes) if step.kind is Kind.RESOURCE_CLAIM)

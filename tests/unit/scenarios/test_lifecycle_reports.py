@@ -365,6 +365,32 @@ def test_c29_a_claim_whose_node_is_gone_is_released() -> None:
     assert world.all(Kind.RESOURCE_CLAIM) == []
 
 
+@pytest.mark.parametrize("sign", ["deleted", "out of service", "ready again"])
+def test_c29_on_a_node_that_is_lost_nobody_has_seen_the_pod_end(sign: str) -> None:
+    """A forced deletion only takes the object away; somebody has to say that nothing runs there any more."""
+    world = running_pair(nodes=2, gpus=1)
+    not_ready = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    world.change(Kind.NODE, "n1", {"status": not_ready}, "")
+    world.delete(Kind.POD, "p1", force=True)
+    world.delete(Kind.DEVICE_CLAIM, "c1")
+    for _ in range(10):
+        world.now += 600
+        world.carry_out(Decider().decide(world.view(), world.now).intents)
+        world.kubernetes()
+    assert (phase(world, "c1"), len(world.all(Kind.RESOURCE_CLAIM))) == ("Releasing", 1)
+    match sign:
+        case "deleted":
+            world.delete(Kind.NODE, "n1", "")
+        case "out of service":
+            taint = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+            world.change(Kind.NODE, "n1", {"spec": {"taints": [taint]}}, "")
+        case "ready again":
+            world.change(Kind.NODE, "n1", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "")
+    world.settle(Decider)
+    assert world.get(Kind.DEVICE_CLAIM, "c1") is None
+    assert world.all(Kind.RESOURCE_CLAIM) == []
+
+
 def test_c32_a_pod_that_never_had_the_device_takes_nothing_with_it() -> None:
     world = running_pair()
     world.add(pod("p2", claim="c1", token="b" * 10))

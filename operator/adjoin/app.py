@@ -420,9 +420,10 @@ class Operator:
 
     async def _find_claim(self, namespace: str, name: str) -> ClaimFacts | None:
         """A claim applied a moment ago with its pod. An API error fails the admission, which is tried again."""
-        found, _ = await self._kube.find(Kind.DEVICE_CLAIM, namespace, name)
-        if found is not None:
-            self.cache.ingest(Kind.DEVICE_CLAIM, found)
+        try:
+            self.cache.ingest(Kind.DEVICE_CLAIM, await self._kube.get(Kind.DEVICE_CLAIM, namespace, name))
+        except NotFound:
+            return None
         claim = self.cache.named(Kind.DEVICE_CLAIM, namespace, name)
         return claim if isinstance(claim, ClaimFacts) else None
 

@@ -17,6 +17,8 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
+from operator import is_not
 
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HoldKind, PlacedReplica, ReplicaState, Standing
 from adjoin_allocator.nodes import Nodes, PoolIndex, Sort, State
@@ -187,7 +189,10 @@ class Ledger:
         self.lacking: dict[ClaimUID, tuple[int, ...]] = {}
         self._nodes = nodes
         self._journal: list[tuple[PoolLedger, int, int, bool]] = []
+        self._claims: tuple[Claim, ...] = ()
         self._known: dict[ClaimUID, tuple[Claim, tuple[_Entry, ...]]] = {}
+        self._waiting: list[int] = []
+        """Places among the claims of those in `lacking`."""
         self._holds: Mapping[DeviceID, Hold] = {}
 
     def enter(self, snapshot: Snapshot, now: float) -> None:
@@ -197,8 +202,15 @@ class Ledger:
         same = len(indexes) == len(self.pools) and all(
             name in self.pools and self.pools[name].index is index for name, index in indexes.items()
         )
-        if not same or self.conflicts or not self._follow(snapshot):
+        # A device named twice, or a UID: then what one claim holds cannot be told from what another does.
+        mixed = self.conflicts or len(self._known) != len(self._claims)
+        if not same or mixed or not self._follow(snapshot):
             self._rebuild(snapshot, indexes, now)
+
+    @property
+    def waiting(self) -> list[Claim]:
+        """The claims in `lacking`, in the order of the input."""
+        return [self._claims[at] for at in self._waiting]
 
     def take(self, pool: str, position: int, mask: int) -> None:
         """Gives free devices of one node away."""
@@ -228,17 +240,21 @@ class Ledger:
 
     def _follow(self, snapshot: Snapshot) -> bool:
         """Enters what changed. False when a device is named twice, and then the ledger must be rebuilt."""
-        known = self._known
-        fresh = [claim for claim in snapshot.claims if (old := known.get(claim.uid)) is None or old[0] is not claim]
-        gone = []
-        if len(known) + sum(claim.uid not in known for claim in fresh) != len(snapshot.claims):
-            there = {claim.uid for claim in snapshot.claims}
-            gone = [uid for uid in known if uid not in there]
-        for uid in (*gone, *(claim.uid for claim in fresh if claim.uid in known)):
-            for entry in known.pop(uid)[1]:
-                entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
-            self.lacking.pop(uid, None)
-        for claim in fresh:
+        known, old, new = self._known, self._claims, snapshot.claims
+        first = _common(old, new)
+        last = _common(old[first:][::-1], new[first:][::-1])
+        here = new[first : len(new) - last]
+        kept = {claim.uid for claim in here if claim.uid in known and known[claim.uid][0] is claim}
+        for claim in old[first : len(old) - last]:
+            if claim.uid not in kept:
+                for entry in known.pop(claim.uid)[1]:
+                    entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
+                self.lacking.pop(claim.uid, None)
+        for claim in here:
+            if claim.uid in kept:
+                continue
+            if claim.uid in known:
+                return False
             entries: list[_Entry] = []
             for replica in claim.placed:
                 for entry in self._places(replica, claim.deleting or replica.state is ReplicaState.RELEASING):
@@ -247,6 +263,14 @@ class Ledger:
                     entry.pool.claimed(entry.position, entry.mask, entry.back, add=True)
                     entries.append(entry)
             self._remember(claim, tuple(entries))
+        before = bisect_left(self._waiting, first)
+        after = bisect_left(self._waiting, len(old) - last)
+        self._waiting = [
+            *self._waiting[:before],
+            *(at for at, claim in enumerate(here, start=first) if claim.uid in self.lacking),
+            *(at + len(new) - len(old) for at in self._waiting[after:]),
+        ]
+        self._claims = new
         if snapshot.holds is not self._holds:
             for holds, add in ((self._holds, False), (snapshot.holds, True)):
                 self._enter_holds(holds, add)
@@ -279,6 +303,8 @@ class Ledger:
                 self.conflicts[claim.uid] = tuple(lost)
             self._remember(claim, tuple(entries))
         self._enter_holds(snapshot.holds, add=True)
+        self._claims = snapshot.claims
+        self._waiting = [at for at, claim in enumerate(snapshot.claims) if claim.uid in self.lacking]
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
         self._known[claim.uid] = (claim, entries)
@@ -307,3 +333,9 @@ class Ledger:
             if found is not None:
                 index, position, bit = found
                 self.pools[index.pool.name].taken(position, 1 << bit, hold.kind is HoldKind.RELEASING, add)
+
+
+def _common(one: Sequence[Claim], other: Sequence[Claim]) -> int:
+    """How many claims both begin with, being the very same objects."""
+    length = min(len(one), len(other))
+    return next(compress(range(length), map(is_not, one, other)), length)

@@ -58,7 +58,7 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger.enter(snapshot, now)
     try:
         run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
-        for claim in service_order([claim for claim in snapshot.claims if claim.uid in ledger.lacking], now):
+        for claim in service_order(ledger.waiting, now):
             run.serve(claim)
         run.explain()
         pools = {
@@ -180,10 +180,10 @@ class _Run:
         self._plans[answer.uid] = answer
 
     def answers(self) -> Mapping[ClaimUID, ClaimPlan]:
-        """What is said of each claim, in the order of the input."""
+        """What is said of each claim, in the order of the input. Only who lacks something, or lost it, is spoken of."""
         plans, conflicts = self._plans, self.ledger.conflicts
         answers: dict[ClaimUID, ClaimPlan] = {}
-        for claim in self.snapshot.claims:
+        for claim in self.snapshot.claims if conflicts else self.ledger.waiting:
             if claim.uid in conflicts:
                 answer = plans.get(claim.uid, ClaimPlan(uid=claim.uid))
                 answers[claim.uid] = replace(answer, conflicts=conflicts[claim.uid])

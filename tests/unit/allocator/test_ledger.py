@@ -40,6 +40,7 @@ def state(ledger: Ledger, nodes: Nodes) -> object:
         },
         ledger.conflicts,
         ledger.lacking,
+        [claim.name for claim in ledger.waiting],
     )
 
 
@@ -165,7 +166,9 @@ def histories(draw: st.DrawFn) -> list[Snapshot]:
     history = [snapshot]
     for step in range(draw(st.integers(1, 8))):
         claims = list(snapshot.claims)
-        what = draw(st.sampled_from(("place", "place", "place", "drop", "release", "hold", "node", "device", "wait")))
+        what = draw(
+            st.sampled_from(("place", "place", "place", "drop", "release", "hold", "node", "device", "wait", "order"))
+        )
         if what == "place":
             chosen = draw(st.lists(st.sampled_from(devices), min_size=1, max_size=3, unique_by=lambda one: one.id))
             claims.insert(draw(st.integers(0, len(claims))), make.holding(f"c{step}", chosen, created=float(step)))
@@ -173,6 +176,8 @@ def histories(draw: st.DrawFn) -> list[Snapshot]:
             claims.append(make.pairs(f"c{step}", replicas=draw(st.integers(1, 2))))
         elif what == "drop" and claims:
             claims.pop(draw(st.integers(0, len(claims) - 1)))
+        elif what == "order":
+            claims = list(draw(st.permutations(claims)))
         elif what == "release" and claims:
             at = draw(st.integers(0, len(claims) - 1))
             claims[at] = replace(claims[at], deleting=True)
@@ -204,6 +209,14 @@ def test_a_ledger_that_followed_equals_one_made_anew(history: list[Snapshot]) ->
             if free:
                 followed.take(make.POOL, position, free & -free)
         followed.roll_back(mark)
+
+
+def test_a_uid_that_comes_twice_leaves_nothing_behind() -> None:
+    gpus = make.flat(gpus=4)
+    twins = [make.holding("twin", gpus[:1]), make.holding("twin", gpus[1:2])]
+    ledger = entered(make.snapshot(gpus, twins))
+    after = make.snapshot(gpus, [make.holding("other", gpus[3:])])
+    assert entered(after, ledger).pools[make.POOL].free == [0b0111]
 
 
 def test_a_claim_that_is_being_deleted_lacks_nothing() -> None:

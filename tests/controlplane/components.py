@@ -20,6 +20,7 @@ from tests.controlplane import audit, kubeconfig
 from tests.controlplane.options import DEFAULT_NODE_LEASE_SECONDS, Options
 from tests.controlplane.pki import Authority, new_signing_key
 from tests.controlplane.ports import LOOPBACK
+from tests.controlplane.recipes import OWN_STAGES
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -116,7 +117,7 @@ def write_files(layout: Layout, options: Options, authority: Authority, url: str
     (layout.config / "audit-policy.yaml").write_text(json.dumps(audit.POLICY))
     (layout.config / "scheduler.yaml").write_text(json.dumps(scheduler_configuration(layout, options)))
     if stages is not None:
-        texts = [(stages / f"{name}.yaml").read_text() for name in options.kwok_stages]
+        texts = [OWN_STAGES.get(name, stages / f"{name}.yaml").read_text() for name in options.kwok_stages]
         (layout.config / "kwok.yaml").write_text("\n---\n".join(texts))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tests.controlplane.recipes import STAGES
+from tests.controlplane.recipes import OWN_STAGES, STAGES
 
-DEFAULT_STAGES = ("node-initialize", "node-heartbeat-with-lease", "pod-ready", "pod-complete", "pod-delete")
+DEFAULT_STAGES = ("node-initialize", "node-heartbeat-with-lease", "pod-ready", "pod-complete", "pod-stop", "pod-gone")
 # A kubelet's own default, on which kube-controller-manager's patience (50 s) is built.
 DEFAULT_NODE_LEASE_SECONDS = 40
 
@@ -22,8 +22,8 @@ class Options:
 
     `audit` writes one line for each request, which `ControlPlane.requests()` and `writes()` read.
 
-    `kwok_stages` are names from `recipes.STAGES`. With "pod-complete" pods of Jobs end at once; with
-    "pod-complete-delayed" in its place they run for 1 to 6 s, or as their annotations
+    `kwok_stages` are names from `recipes.STAGES` and `recipes.OWN_STAGES`. With "pod-complete" pods of Jobs end at
+    once; with "pod-complete-delayed" in its place they run for 1 to 6 s, or as their annotations
     pod-complete.stage.kwok.x-k8s.io/delay and …/jitter-delay say; with neither they run until deleted.
 
     `node_lease_seconds` is how long a simulated node's Lease holds; it is renewed every quarter of that. 1,000 nodes
@@ -47,8 +47,9 @@ class Options:
     verbosity: int = 1
 
     def __post_init__(self) -> None:
-        unknown = [name for name in self.kwok_stages if name not in STAGES]
+        known = (*STAGES, *OWN_STAGES)
+        unknown = [name for name in self.kwok_stages if name not in known]
         if unknown:
-            raise ValueError(f"kwok_stages: {', '.join(unknown)} is unknown; known are {', '.join(STAGES)}")
+            raise ValueError(f"kwok_stages: {', '.join(unknown)} is unknown; known are {', '.join(known)}")
         if self.node_lease_seconds < 4:
             raise ValueError("node_lease_seconds: below 4 a renewal would be due more than once a second")

@@ -61,6 +61,11 @@ STAGES = {
 }
 
 
+OWN_STAGES = {path.stem: path for path in sorted((HERE / "stages").glob("*.yaml"))}
+"""Stages of our own. kwok's pod-delete takes a pod away while its containers still run, which no kubelet does; pod-stop
+and pod-gone end them first."""
+
+
 def module_version(go_mod: str, module: str) -> str:
     """The version that the text of a go.mod requires of a module, as written there (v1.2.3)."""
     found = re.search(rf"^\s*(?:require\s+)?{re.escape(module)}\s+(v\S+)", go_mod, re.MULTILINE)

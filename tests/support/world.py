@@ -218,6 +218,7 @@ class World:
             version = int(previous["metadata"]["resourceVersion"])
         key = (step.kind, step.namespace, step.name)
         found = self.objects.get(key)
+        _assert_ours(step, found)
         if step.verb is Verb.CREATE:
             assert step.body is not None
             if found is not None:
@@ -472,6 +473,33 @@ class World:
             results = (allocation.get("devices") or {}).get("results") or ()
             devices += [f"{result['device']}/{result['pool']}" for result in results]
         return devices
+
+
+def _assert_ours(step: Step, found: Obj | None) -> None:
+    """Specs, foreign objects and foreign parts of objects are never written, whatever the answer would be."""
+    body = step.body or {}
+    if step.verb is Verb.PATCH and step.kind in (Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.RESOURCE_CLAIM):
+        assert set(body) == {"metadata"}, step
+        assert set(body["metadata"]) == {"finalizers"}, step
+    elif step.verb is Verb.PATCH:
+        assert step.kind is Kind.POD, step
+        assert set(body) == {"spec"}, step
+        assert set(body["spec"]) <= {"schedulingGates", "affinity"}, step
+    elif step.verb is Verb.PATCH_STATUS:
+        assert step.kind in (Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.RESOURCE_CLAIM), step
+    if step.verb is not Verb.CREATE:
+        assert step.uid or step.version == FROM_PREVIOUS, f"{step} has no precondition"
+    if found is None or step.verb is Verb.CREATE:
+        return
+    meta = found["metadata"]
+    owners = {owner["kind"] for owner in meta.get("ownerReferences") or ()}
+    match step.kind:
+        case Kind.RESOURCE_CLAIM:
+            assert "DeviceClaim" in owners, f"{step} is not ours"
+        case Kind.POD:
+            assert "adjoin.dev/claim" in meta["labels"], f"{step} names no claim"
+        case Kind.TAINT_RULE:
+            assert "adjoin.dev/guards-pool" in meta["labels"], f"{step} is not ours"
 
 
 def _terms(pod: Mapping[str, Any]) -> list[Obj]:

@@ -171,6 +171,15 @@ def obstacle(claim: ClaimFacts, pod: PodFacts, layout: Layout, relations: Relati
             warning=True,
             key=claim.meta.uid,
         )
+    if pod.containers and len(layout) > 1 and (pod.meta.created or 0.0) < (claim.meta.created or 0.0):
+        # Which container gets which part was written for what had this name before.
+        return Notice(
+            "AdmittedEarlier",
+            f"the pod is older than DeviceClaim {claim.meta.name} and says which container gets which request; delete "
+            "the pod so that it is made again",
+            warning=True,
+            key=claim.meta.uid,
+        )
     for name in names:
         found = relations.resource_claims.get((claim.meta.namespace, name))
         if found is not None and (found.owner != claim.meta.uid or found.labels.get(LABEL_POD) != pod.meta.uid):

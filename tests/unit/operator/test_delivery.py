@@ -471,6 +471,16 @@ def test_which_pod_gets_which_replica(
     assert pairing(deviceclaim(replicas=replicas), pods, members(*having)) == (pairs, told)
 
 
+def test_a_pod_that_shares_parts_out_to_containers_must_have_been_admitted_for_this_very_claim() -> None:
+    """Its containers name parts of the claim that had the name before, and those may be cut differently."""
+    claim = deviceclaim(requests={"gpu": 40}, creationTimestamp="2026-11-30T08:00:05Z")
+    early = waiting("a", resource_claims=2, containers='{"main": ["gpu"]}')
+    late = waiting("b", "2026-11-30T08:00:06Z", resource_claims=2, containers='{"main": ["gpu"]}')
+    whole = waiting("c", resource_claims=2)
+    assert pairing(claim, [early, late], members(0)) == ({"b": 0}, {"a": "AdmittedEarlier"})
+    assert pairing(claim, [whole], members(0)) == ({"c": 0}, {})
+
+
 def test_a_replica_whose_devices_are_not_well_takes_no_new_pod() -> None:
     claim = deviceclaim(replicas=2)
     assert pairing(claim, [waiting("a")], members(0, 1), {0: "device gpu-0 is missing"}) == ({"a": 1}, {})

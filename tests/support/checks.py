@@ -1,6 +1,6 @@
 """Proof of a plan without trust in the solver: everything that must hold of any plan, whoever made it.
 
-`assert_valid(snapshot, plan, now)` raises AssertionError with a sentence about the first thing that does not hold. It
+`assert_valid(snapshot, plan)` raises AssertionError with a sentence about the first thing that does not hold. It
 does not ask whether the plan is the best one; `oracle` does.
 """
 

@@ -25,9 +25,9 @@ _standing = st.sampled_from((Standing.OFFERED,) * 9 + (Standing.UNHEALTHY, Stand
 @st.composite
 def machines(draw: st.DrawFn, node: str, most: int, matrix: bool) -> list[Device]:
     """The devices of one node."""
-    gpus = draw(st.integers(most // 3, most - 1))
-    nics = draw(st.integers(0 if gpus else 1, most - gpus))
-    facts = draw(st.sampled_from(("none", "roots", "switches", "numa", "all", "odd")))
+    gpus = draw(st.sampled_from(range(most // 2, most)))
+    nics = draw(st.sampled_from((most - gpus, most - gpus, (most - gpus) // 2)))
+    facts = draw(st.sampled_from(("none", "roots", "switches", "numa", "all", "odd", "odd")))
     devices = []
     for kind, count in (("gpu", gpus), ("nic", nics)):
         for index in range(count):
@@ -90,7 +90,7 @@ def claims(draw: st.DrawFn, name: str, number: int = 0) -> Claim:
         if draw(st.integers(0, 11)) == 0:
             requests.append(make.everything(asked, kind=kind))
         else:
-            count = draw(st.sampled_from((1, 1, 1, 2, 2, 3)))
+            count = draw(st.sampled_from((1, 1, 1, 1, 2, 2, 3)))
             chosen = draw(st.sampled_from(((), (), (), (), ("device.attributes['dra.net'].?rail != optional.of(0)",))))
             requests.append(make.selecting(asked, *chosen, count=count, kind=kind))
     lines = [draw(_lines(requests)) for _ in range(draw(st.sampled_from((0, 0, 0, 1, 1, 2, 3))))]
@@ -112,7 +112,7 @@ def _lines(draw: st.DrawFn, requests: list[Request]) -> Affinity:
         attribute = draw(st.sampled_from((RAIL, "numaNode")))
         return Affinity(members, draw(st.sampled_from((Policy.MATCH, Policy.DISTINCT))), attribute=attribute)
     scope = draw(st.sampled_from(tuple(Scope)))
-    return Affinity(members, draw(st.sampled_from((Policy.REQUIRED, Policy.PREFERRED, Policy.PREFERRED))), scope=scope)
+    return Affinity(members, draw(st.sampled_from((Policy.REQUIRED, Policy.PREFERRED))), scope=scope)
 
 
 @st.composite
@@ -120,7 +120,7 @@ def snapshots(draw: st.DrawFn, nodes: int = 3, most: int = 9, waiting: int = 3) 
     """Up to `most` devices on up to `nodes` nodes, and up to `waiting` claims; some devices are already taken."""
     devices: list[Device] = []
     texts = {}
-    count = draw(st.integers(1, nodes))
+    count = min(nodes, draw(st.sampled_from((1, 1, 2, 2, 3))))
     for number in range(count):
         name = f"node-{number + 9}"
         with_matrix = draw(st.booleans())
@@ -128,8 +128,8 @@ def snapshots(draw: st.DrawFn, nodes: int = 3, most: int = 9, waiting: int = 3) 
         devices += given
         if with_matrix:
             texts[name] = MatrixText("topo/matrix", draw(matrices(given)))
-    held = [one for one in devices if draw(st.integers(0, 5)) == 0]
-    asked = [draw(claims(f"claim-{number}", number)) for number in range(draw(st.integers(1, waiting)))]
+    held = [one for one in devices if draw(st.integers(0, 7)) == 0]
+    asked = [draw(claims(f"claim-{number}", number)) for number in range(draw(st.sampled_from((1, 1, waiting))))]
     if held:
         asked.insert(0, make.holding("holder", held[:1], created=make.NOW - 100))
     pool: Pool = make.pool(matrices=texts)

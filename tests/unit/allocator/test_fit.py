@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.support import checks, make, oracle, strategies
+from tests.support.shared import SHARED, needs_shared, shared
 
 from adjoin_allocator import (
     Affinity,
@@ -23,6 +24,7 @@ from adjoin_allocator import (
     plan,
 )
 from adjoin_allocator import fit as fit_module
+from adjoin_allocator.matrix import MatrixError, parse_matrix
 from adjoin_allocator.results import Code
 
 Sets = tuple[str, tuple[tuple[object, ...], ...]]
@@ -237,6 +239,8 @@ def test_more_devices_than_asked_for_are_all_given_with_all() -> None:
     ]
 
 
+MATRICES = sorted(path.name for path in (SHARED / "data/topo").glob("*.txt")) if SHARED else ["none"]
+
 BIG = [
     pytest.param(make.rails(), 1, 1, 300, id="1+1 of 8+8"),
     pytest.param(make.rails(), 4, 4, 800, id="4+4 of 8+8"),
@@ -256,6 +260,34 @@ def test_large_nodes_take_few_states(devices: Sequence[Device], gpus: int, nics:
     answer = plan(make.snapshot(devices, [make.claim("claim", *asked)]), make.NOW)
     assert len(names(answer)) == gpus + nics
     assert answer.stats.states <= most
+
+
+@needs_shared
+@pytest.mark.parametrize("name", MATRICES)
+def test_machines_of_the_field_are_searched_in_few_states(name: str) -> None:
+    text = shared(f"data/topo/{name}").read_text()
+    try:
+        matrix = parse_matrix(text)
+    except MatrixError:
+        pytest.skip("no matrix of nvidia-smi")
+    devices = make.flat(gpus=len(matrix.gpus))
+    for at, rdma in enumerate(matrix.nic_devices):
+        devices.append(make.device(f"nic-{at}", attributes={"dra.net/rdmaDevice": rdma} if rdma else {}))
+    pool = make.pool(matrices={make.NODE: MatrixText("wires/topo", text)})
+    memo = Memo()
+    for gpus, nics in ((1, 0), (2, 0), (3, 0), (4, 0), (1, 1), (2, 2), (3, 2), (2, 1), (4, 4), (8, 4), (8, 8)):
+        if gpus > len(matrix.gpus) or nics > len(matrix.nics):
+            continue
+        asked = [make.request("gpu", gpus)] + ([make.request("nic", nics)] if nics else [])
+        lines = [make.preferred("NVLink", "gpu")] + ([make.preferred("PCIeSwitch", "nic", "gpu")] if nics else [])
+        for claim in (make.claim("claim", *asked), make.claim("claim", *asked, *lines)):
+            for held in ([], devices[:1], devices[1:3]):
+                others = [make.holding("other", held, created=1.0)] if held else []
+                snapshot = make.snapshot(devices, [*others, claim], pools=[pool])
+                answer = plan(snapshot, make.NOW, memo)
+                checks.assert_valid(snapshot, answer)
+                assert not answer.pools[make.POOL].mismatches
+                assert answer.stats.states < 5_000
 
 
 def test_a_refusal_by_counting_takes_no_state_at_all() -> None:

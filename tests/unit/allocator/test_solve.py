@@ -166,6 +166,15 @@ def test_what_somebody_else_holds_is_never_given(kind: HoldKind) -> None:
     assert (counts.allocated, counts.releasing) == ((2, 0) if kind is HoldKind.FOREIGN else (1, 1))
 
 
+def test_each_claim_gets_devices_of_the_pool_it_asks() -> None:
+    devices = [make.device("gpu-0"), make.device("gpu-1", pool="other")]
+    pools = [make.pool(), make.pool("other")]
+    claims = [make.claim("one"), make.claim("two", pool="other"), make.claim("three", pool="other")]
+    answer = planned(make.snapshot(devices, claims, pools=pools))
+    assert where(answer) == {"one": [(0, make.NODE, ("gpu-0",))], "two": [], "three": [(0, make.NODE, ("gpu-1",))]}
+    assert [answer.pools[name].counts["gpu"].capacity for name in ("training", "other")] == [1, 1]
+
+
 # Which node
 
 

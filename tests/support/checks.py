@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
 
-from adjoin_allocator.selectors import match_all
+from tests.support.oracle import takes_claims
 
 from adjoin_allocator import (
     Affinity,
@@ -26,9 +26,8 @@ from adjoin_allocator import (
     Snapshot,
     Standing,
 )
+from adjoin_allocator.selectors import match_all
 from adjoin_allocator.topology import Verdict, attribute_values, wire
-
-from .oracle import takes_claims
 
 
 def assert_valid(snapshot: Snapshot, plan: Plan) -> None:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from hypothesis import strategies as st
+from tests.support import make
 
 from adjoin_allocator import Affinity, Claim, Device, MatrixText, Policy, Pool, Request, Scope, Snapshot, Standing
-
-from . import make
 
 RAIL = "dra.net/rail"
 WORDS = ("NV1", "NV4", "PIX", "PXB", "PHB", "NODE", "SYS")

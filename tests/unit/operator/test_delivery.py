@@ -29,8 +29,8 @@ from adjoin.delivery.guard import Target, guard_work, published, targets
 from adjoin.delivery.parts import LayoutError, deal
 from adjoin.facts import PodFacts, read_claim, read_node, read_pod, read_pool, read_slice, read_taint_rule
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
-from adjoin.lifecycle import Member, ReplicaState, relate
-from adjoin_allocator.model import DeviceID
+from adjoin.lifecycle import Member, relate
+from adjoin_allocator.model import DeviceID, ReplicaState
 
 
 def a_pod(**fields: Any) -> PodFacts:

@@ -1,0 +1,208 @@
+"""One claim: everything that it needs now, as one intent, and one for each pod that has to go or be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from adjoin.api.names import FINALIZER
+from adjoin.api.pool_policy import Guard
+from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
+from adjoin.delivery import Cargo, Notice, assign, event_step, hand_over, parts, pod_patch
+from adjoin.facts import ClaimFacts, PodFacts, read_placed
+from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
+from adjoin.inventory import Inventory, asked_pool
+from adjoin.lifecycle import Member, add_finalizer, drop_finalizer, enter, review
+from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch
+from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool, ReplicaState, Standing
+from adjoin_allocator.results import ClaimPlan
+
+CLAIM_WORDS_SECONDS = 10.0
+"""How often a waiting claim's words may be brought up to date when nothing but their numbers changed."""
+
+
+def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
+    """Everything that one claim needs now, as one intent, and one for each pod that has to go."""
+    meta, now = claim.meta, scene.now
+    found = review(claim, scene.relations, scene.inventory, scene.lost.get(meta.uid, {}), now)
+    work.wake(found.wake_at)
+    if found.finished:
+        if FINALIZER in claim.finalizers:
+            work.want(meta.uid, "let go", (drop_finalizer(Kind.DEVICE_CLAIM, claim),), ORDER_RELEASE)
+        return
+    plan = scene.plan.claims.get(ClaimUID(meta.uid))
+    fresh = _fresh(claim, found.members, plan, scene)
+    kept = [_renamed(member, scene.inventory) for member in found.members]
+    members = tuple(sorted((*kept, *fresh), key=lambda each: each.index))
+    pool_name = asked_pool(claim, scene.inventory.default_pool)
+    ailing, blocked = _health(members, scene.inventory.pools.get(pool_name), scene)
+    status = claim_status(claim, members, plan, scene.boot_ids, ailing, now)
+    patch = merge_patch(claim.status, status)
+    if patch and not fresh and gist(status) == gist(claim.status):
+        due, next_turn = turn(meta.uid, CLAIM_WORDS_SECONDS, now)
+        if not due:
+            work.wake(next_turn)
+            patch = {}
+    steps: list[Step] = []
+    if fresh and FINALIZER not in claim.finalizers:
+        steps.append(add_finalizer(Kind.DEVICE_CLAIM, claim))
+    if patch:
+        version = FROM_PREVIOUS if steps else meta.version
+        body = {"status": patch}
+        steps.append(Step(Verb.PATCH_STATUS, Kind.DEVICE_CLAIM, meta.namespace, meta.name, meta.uid, version, body))
+    steps += [step for step in found.removals if step.kind is not Kind.POD]
+    served = _serve(claim, members, found.users, blocked, pool_name, scene, work)
+    steps += served
+    notice = claim_notice(claim, status, fresh) if patch else None
+    if notice is not None:
+        steps.append(event_step(Kind.DEVICE_CLAIM, meta, notice, "Decide", now))
+    order = ORDER_PLACE if fresh or served else ORDER_RELEASE if found.removals else ORDER_SHOW
+    why = "place" if fresh else "deliver" if served else "release" if found.removals else "show claim"
+    work.want(meta.uid, why, steps, order, status if patch else None)
+    for step in found.removals:
+        if step.kind is Kind.POD:
+            # By themselves: a PodDisruptionBudget that keeps one pod must not keep the others.
+            work.want(step.uid, step.verb.value, (step,), ORDER_RELEASE)
+
+
+def _fresh(claim: ClaimFacts, members: Sequence[Member], plan: ClaimPlan | None, scene: Scene) -> tuple[Member, ...]:
+    """Replicas that the plan places now."""
+    if plan is None or claim.meta.deleting is not None:
+        return ()
+    taken = {member.index for member in members}
+    placed = []
+    for placement in plan.placements:
+        if placement.index not in taken:
+            entry = enter(placement, scene.now, scene.boot_ids.get(placement.node, ""))
+            placed.append(Member(placement.index, entry, ReplicaState.READY))
+    return tuple(placed)
+
+
+def _renamed(member: Member, inventory: Inventory) -> Member:
+    """The replica with its devices under today's names. While somebody uses them, the names are those that were
+    delivered."""
+    if member.uses:
+        return member
+    devices = []
+    for raw, placed in zip(member.entry.get("devices") or (), _placed(member), strict=True):
+        device = inventory.device(member.node, inventory.current(member.node, placed))
+        if device is not None and device.standing is not Standing.MISSING and device.id != placed.id:
+            raw = {**raw, "driver": device.id.driver, "pool": device.id.pool, "device": device.id.device}
+        devices.append(raw)
+    return replace(member, entry={**member.entry, "devices": devices}) if devices else member
+
+
+def _placed(member: Member) -> tuple[PlacedDevice, ...]:
+    return read_placed({"allocation": {"replicas": [member.entry]}})[0].devices
+
+
+def _health(members: Sequence[Member], pool: Pool | None, scene: Scene) -> tuple[Ailing, dict[int, str]]:
+    """Which devices are not well, and for each replica why no pod may start on it now."""
+    missing: list[str] = []
+    unhealthy: list[str] = []
+    blocked: dict[int, str] = {}
+    for member in members:
+        if not member.sound:
+            continue
+        if pool is None:
+            blocked[member.index] = "its DevicePool does not exist"
+            continue
+        why = _node_trouble(member.node, scene.inventory.nodes.get(member.node), pool)
+        for placed, device in _devices(member, scene.inventory):
+            if device is None or device.standing is Standing.MISSING:
+                missing.append(f"{placed} on {member.node}")
+                why = why or f"device {placed} is missing"
+            elif device.standing is Standing.UNHEALTHY:
+                unhealthy.append(f"{placed} on {member.node}: {device.standing_detail}")
+                why = why or f"device {placed} is unhealthy ({device.standing_detail})"
+            elif device.standing is Standing.UNGUARDED:
+                blocked.setdefault(member.index, "")
+        if why:
+            blocked[member.index] = why
+    return Ailing(tuple(missing), tuple(unhealthy)), blocked
+
+
+def _devices(member: Member, inventory: Inventory) -> list[tuple[DeviceID, Device | None]]:
+    """A replica's devices as the status names them, and as they are today."""
+    return [(each.id, inventory.device(member.node, inventory.current(member.node, each))) for each in _placed(member)]
+
+
+def _node_trouble(name: str, node: Node | None, pool: Pool) -> str:
+    """Why the node takes no new pods, or ""."""
+    if node is None or not node.exists:
+        return f"node {name} does not exist"
+    if not node.ready:
+        return f"node {name} is not ready"
+    if node.unschedulable:
+        return f"node {name} is cordoned"
+    for taint in node.taints:
+        if taint.effect in ("NoSchedule", "NoExecute") and not any(each.tolerates(taint) for each in pool.tolerations):
+            return f"node {name} has taint {taint.key}"
+    return ""
+
+
+def _serve(
+    claim: ClaimFacts,
+    members: Sequence[Member],
+    users: frozenset[str],
+    blocked: Mapping[int, str],
+    pool_name: str,
+    scene: Scene,
+    work: Work,
+) -> list[Step]:
+    """Requests that bring replicas to their pods; pods that have to wait for a reason of their own are told."""
+    pool = scene.relations.pools.get(pool_name)
+    if pool is None:
+        return []
+    layout = parts(claim.claim, pool.pool)
+    assignment = assign(claim, members, users, blocked, layout, scene.relations)
+    guarded = pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE
+    made: list[Step] = []
+    opened: list[Step] = []
+    notices = list(assignment.notices)
+    for member, pod in assignment.pairs:
+        cargo = _cargo(claim, member, pool_name, guarded, scene.inventory)
+        if cargo is None:
+            continue
+        handover = hand_over(cargo, pod, layout, scene.relations, scene.now)
+        if handover.notice is not None:
+            notices.append((pod, handover.notice))
+            continue
+        gate = (pod_patch(pod, member.node),) if handover.complete and pod.gated else ()
+        if handover.steps:
+            made += [*handover.steps, *gate]
+        else:
+            # Where only the gate is left, an earlier try may have failed at it: others go first.
+            opened += gate
+    for pod, notice in notices:
+        _tell(pod, notice, scene, work)
+    return made + opened
+
+
+def _cargo(claim: ClaimFacts, member: Member, pool: str, guarded: bool, inventory: Inventory) -> Cargo | None:
+    """What the replica hands over, or None when a device of it is not there today."""
+    by_request: dict[str, list[Device]] = {request.name: [] for request in claim.claim.spec.requests}
+    for each in _placed(member):
+        device = inventory.device(member.node, inventory.current(member.node, each))
+        if device is None or device.standing is Standing.MISSING:
+            return None
+        by_request.setdefault(each.request.partition("/")[0], []).append(device)
+    devices = {request: tuple(group) for request, group in by_request.items()}
+    return Cargo(claim, member.index, member.node, devices, pool, guarded)
+
+
+def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:
+    step = event_step(Kind.POD, pod.meta, notice, "Deliver", scene.now)
+    # A subject of its own: an Event that cannot be written must not keep the pod from being evicted.
+    work.want(f"{pod.meta.uid}/{step.name}", "tell", (step,), ORDER_TELL)
+
+
+def tell_lost_pods(scene: Scene, work: Work) -> None:
+    """Pods that wait for a claim that does not exist."""
+    for key, group in scene.relations.pods.items():
+        if key in scene.relations.claims:
+            continue
+        for pod in group:
+            if pod.gated and pod.meta.deleting is None and not pod.finished:
+                text = f"there is no DeviceClaim {pod.claim} in namespace {pod.meta.namespace}; the pod waits for it"
+                _tell(pod, Notice("ClaimNotFound", text, warning=True), scene, work)

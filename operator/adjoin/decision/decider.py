@@ -1,0 +1,159 @@
+"""One decision: a view and the time in, the writes that are missing out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from adjoin.api.pool_policy import Guard
+from adjoin.cache import View
+from adjoin.decision.claims import decide_claim, tell_lost_pods
+from adjoin.decision.memory import Settled, facts_of, nodes_of, same
+from adjoin.decision.pools import held, show_pool
+from adjoin.decision.scene import ORDER_GUARD, ORDER_RELEASE, Scene, Work
+from adjoin.delivery import GuardWork, Published, guard_work, published, release_pool, take_down
+from adjoin.facts import PoolFacts, TaintRuleFacts
+from adjoin.intents import Intent
+from adjoin.inventory import InventoryBuilder
+from adjoin.lifecycle import contested, orphans, relate
+from adjoin.snapshot import SnapshotBuilder
+from adjoin_allocator import Memo
+from adjoin_allocator import plan as make_plan
+from adjoin_allocator.model import Device, Standing
+from adjoin_allocator.results import Plan
+from adjoin_allocator.snapshot import Snapshot
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Decision:
+    """What a decision comes to.
+
+    Attributes:
+        intents: Writes, those to be started first in front.
+        wake_at: When to decide again although nothing changed, or None.
+        plan: The allocator's answer.
+        snapshot: Its question.
+    """
+
+    intents: tuple[Intent, ...]
+    wake_at: float | None
+    plan: Plan
+    snapshot: Snapshot
+
+
+class Decider:
+    """Decides on successive views of one cluster."""
+
+    def __init__(self) -> None:
+        self._inventory = InventoryBuilder()
+        self._snapshots = SnapshotBuilder()
+        self._memo = Memo()
+        self._slices: Mapping[str, object] | None = None
+        self._published = Published({})
+        self._devices: Mapping[str, tuple[Device, ...]] = {}
+        self._guards: dict[str, tuple[tuple[object, ...], GuardWork]] = {}
+        self._settled: dict[str, Settled] = {}
+
+    def decide(self, view: View, now: float) -> Decision:
+        """What is missing between facts and wishes:
+
+        1. Inventory and snapshot of the view; the allocator's plan.
+        2. Guards, since nothing is given out before they stand.
+        3. Every claim: its replicas reviewed, new ones added, pods served, its status.
+        4. What claims left behind: ResourceClaims without an owner, pods without a claim.
+        5. Pools: their status; deleted ones let go.
+        """
+        inventory = self._inventory.build(view)
+        snapshot = self._snapshots.build(view, inventory)
+        plan = make_plan(snapshot, now, self._memo)
+        scene = Scene(
+            view=view,
+            inventory=inventory,
+            plan=plan,
+            relations=relate(view),
+            lost=contested(snapshot.claims, {uid: each.conflicts for uid, each in plan.claims.items()}, snapshot.holds),
+            boot_ids={name: facts.boot_id for name, facts in view.nodes.items()},
+            now=now,
+        )
+        work = Work(view.busy)
+        self._pools(scene, work)
+        self._claims(scene, work)
+        for uid, steps in orphans(scene.relations, view.claims, view.busy, now).items():
+            work.want(uid, "clear away", steps, ORDER_RELEASE)
+        tell_lost_pods(scene, work)
+        intents = tuple(sorted(work.intents, key=lambda each: each.order))
+        return Decision(intents, min(work.wakes, default=None), plan, snapshot)
+
+    def _claims(self, scene: Scene, work: Work) -> None:
+        """Every claim that is not busy. One that needed nothing needs nothing while all that it depends on is the
+        same."""
+        settled: dict[str, Settled] = {}
+        for claim in sorted(scene.view.claims.values(), key=lambda each: (each.meta.created or 0.0, each.meta.uid)):
+            uid = claim.meta.uid
+            if uid in scene.view.busy:
+                continue
+            known = self._settled.get(uid)
+            nodes = known.nodes if known is not None and known.facts[0] is claim else nodes_of(claim)
+            facts = facts_of(claim, nodes, scene)
+            if known is None or known.over(scene.now) or not same(known.facts, facts):
+                own = Work(scene.view.busy)
+                decide_claim(claim, scene, own)
+                work.take(own)
+                known = None if own.intents else Settled(facts, nodes, min(own.wakes, default=None))
+            else:
+                work.wake(known.wake_at)
+            if known is not None:
+                settled[uid] = known
+        self._settled = settled
+
+    def _pools(self, scene: Scene, work: Work) -> None:
+        rules: dict[str, list[TaintRuleFacts]] = {}
+        for rule in scene.view.taint_rules.values():
+            if rule.guards:
+                rules.setdefault(rule.guards, []).append(rule)
+        for pool in sorted(scene.view.pools.values(), key=lambda each: (each.meta.name, each.meta.uid)):
+            if pool.meta.uid in scene.view.busy:
+                continue
+            mine = rules.get(pool.meta.name, [])
+            if pool.meta.deleting is not None and not held(pool, scene):
+                work.want(pool.meta.uid, "let go", release_pool(pool, mine), ORDER_GUARD)
+                continue
+            show_pool(pool, scene, work)
+            guard = self._guard(pool, mine, scene)
+            work.wake(guard.wake_at)
+            for name, steps in guard.batches.items():
+                work.want(f"{pool.meta.uid}/guard/{name}", "guard", steps, ORDER_GUARD)
+
+    def _guard(self, pool: PoolFacts, rules: list[TaintRuleFacts], scene: Scene) -> GuardWork:
+        view = scene.view
+        if not view.guard_served:
+            return GuardWork()
+        if pool.pool.spec.delivery.guard is not Guard.DEVICE_TAINT_RULE:
+            return GuardWork(deletions=take_down(rules))
+        if self._slices is not view.slices:
+            self._slices, self._published = view.slices, published(view.slices.values())
+        devices = scene.inventory.devices
+        if len(devices) != len(self._devices) or any(
+            self._devices.get(node) is not each for node, each in devices.items()
+        ):
+            self._devices = devices
+        key = (
+            (pool.meta.generation, pool.meta.deleting, pool.finalizers),
+            self._devices,
+            self._published,
+            view.nodes,
+            *sorted(rules, key=lambda each: each.meta.uid),
+        )
+        known = self._guards.get(pool.meta.uid)
+        if known is not None and same(known[0], key) and (known[1].wake_at is None or scene.now < known[1].wake_at):
+            return known[1]
+        mine = [
+            device.id
+            for group in devices.values()
+            for device in group
+            if device.device_pool == pool.meta.name and device.standing is not Standing.MISSING
+        ]
+        result = guard_work(pool, mine, self._published, rules, view.nodes, scene.now)
+        self._guards = {uid: each for uid, each in self._guards.items() if uid in view.pools}
+        self._guards[pool.meta.uid] = (key, result)
+        return result

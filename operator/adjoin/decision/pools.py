@@ -1,0 +1,56 @@
+"""One pool: its status, and whether it may go."""
+
+from __future__ import annotations
+
+from adjoin.decision.scene import ORDER_SHOW, Scene, Work, turn
+from adjoin.facts import PoolFacts, read_placed
+from adjoin.intents import Kind, Step, Verb
+from adjoin.inventory import asked_pool
+from adjoin.lifecycle import entries
+from adjoin.status import merge_patch, pool_gist, pool_status
+
+POOL_COUNTS_SECONDS = 1.0
+"""The same for a pool's counts, which change with every placement."""
+
+
+def held(pool: PoolFacts, scene: Scene) -> bool:
+    """Whether a claim, living or gone, still holds devices of the pool."""
+    name = pool.meta.name
+    for claim in scene.view.claims.values():
+        if not entries(claim):
+            continue
+        if asked_pool(claim, scene.inventory.default_pool) == name:
+            return True
+        for replica in read_placed(claim.status):
+            for placed in replica.devices:
+                device = scene.inventory.device(replica.node, scene.inventory.current(replica.node, placed))
+                if device is not None and device.device_pool == name:
+                    return True
+    own = {
+        device.id for devices in scene.inventory.devices.values() for device in devices if device.device_pool == name
+    }
+    return any(
+        not own.isdisjoint(resource_claim.devices)
+        for owner, group in scene.relations.owned.items()
+        if owner not in scene.view.claims
+        for resource_claim in group
+    )
+
+
+def show_pool(pool: PoolFacts, scene: Scene, work: Work) -> None:
+    """The pool's status, where it differs. Counts alone wait for the pool's turn."""
+    report = scene.inventory.reports.get(pool.meta.name)
+    if report is None:
+        return
+    status = pool_status(pool, report, scene.plan.pools.get(pool.meta.name), scene.now)
+    patch = merge_patch(pool.status, status)
+    if not patch:
+        return
+    if pool_gist(status) == pool_gist(pool.status):
+        due, next_turn = turn(pool.meta.uid, POOL_COUNTS_SECONDS, scene.now)
+        if not due:
+            work.wake(next_turn)
+            return
+    meta = pool.meta
+    step = Step(Verb.PATCH_STATUS, Kind.DEVICE_POOL, "", meta.name, meta.uid, meta.version, {"status": patch})
+    work.want(meta.uid, "show pool", (step,), ORDER_SHOW)

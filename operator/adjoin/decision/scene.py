@@ -1,0 +1,69 @@
+"""What one decision works on, and what it gathers.
+
+A `Scene` is the same for everything that is decided at one instant; `Work` collects intents and the times at which to
+look again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from adjoin.cache import View
+from adjoin.intents import Intent, Step
+from adjoin.inventory import Inventory
+from adjoin.lifecycle import Relations
+from adjoin_allocator.results import Plan
+
+ORDER_GUARD, ORDER_RELEASE, ORDER_PLACE, ORDER_SHOW, ORDER_TELL = range(5)
+_WINDOW = 0.25
+"""The part of such a period in which the write may happen."""
+
+
+def turn(uid: str, period: float, now: float) -> tuple[bool, float]:
+    """Whether it is this object's turn to have mere numbers written, and when its next turn is.
+
+    Turns are spread over the period by UID, so that a change that touches a thousand waiting claims is not a thousand
+    writes at once. They depend on nothing but UID and time.
+    """
+    shift = crc32(uid.encode()) % int(period) if period > 1 else 0
+    position = (now - shift) % period
+    return position < period * _WINDOW, now + period - position
+
+
+@dataclass(slots=True)
+class Work:
+    """Intents and wake-up times gathered while one decision is made."""
+
+    busy: frozenset[str]
+    intents: list[Intent] = field(default_factory=list)
+    wakes: list[float] = field(default_factory=list)
+
+    def want(
+        self, subject: str, why: str, steps: Iterable[Step], order: int, assume: Mapping[str, object] | None = None
+    ) -> None:
+        found = tuple(steps)
+        if found and subject not in self.busy:
+            self.intents.append(Intent(subject, why, found, assume, order))
+
+    def wake(self, at: float | None) -> None:
+        if at is not None:
+            self.wakes.append(at)
+
+    def take(self, other: Work) -> None:
+        self.intents += other.intents
+        self.wakes += other.wakes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """What is the same for all claims of one decision."""
+
+    view: View
+    inventory: Inventory
+    plan: Plan
+    relations: Relations
+    lost: Mapping[str, Mapping[int, str]]
+    boot_ids: Mapping[str, str]
+    now: float

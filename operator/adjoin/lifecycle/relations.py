@@ -1,0 +1,86 @@
+"""Who belongs to whom: the view, joined once for a decision.
+
+In comes a view, out go claims, pods and ResourceClaims by what refers to them. Nothing here depends on the time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from adjoin.api.names import ANNOTATION_REPLICA, GROUP
+from adjoin.cache import View
+from adjoin.facts import ClaimFacts, PodFacts, PoolFacts, ResourceClaimFacts
+
+LABEL_REPLICA = ANNOTATION_REPLICA
+"""On our ResourceClaims: which replica they hand over."""
+LABEL_POD = f"{GROUP}/pod"
+"""On our ResourceClaims: UID of the pod that they were made for."""
+BUILTIN_FINALIZER = "resource.kubernetes.io/delete-protection"
+"""Kubernetes' own on ResourceClaims: with it the allocation goes as soon as no pod is left."""
+
+
+def rfc3339(moment: float) -> str:
+    """`moment` (seconds since the epoch) as Kubernetes writes times, to the second."""
+    return datetime.fromtimestamp(int(moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relations:
+    """The view, joined.
+
+    Attributes:
+        claims: DeviceClaims by (namespace, name).
+        pools: DevicePools by name.
+        pods: Pods by (namespace, name of the claim that they ask for), oldest first.
+        owned: Our ResourceClaims by UID of the DeviceClaim that owns them, by name.
+        resource_claims: Every ResourceClaim by (namespace, name).
+        lingering: Until when a force-deleted pod still holds its devices, by pod UID.
+        ghosts: Those pods as they were last seen, by (namespace, name of the claim).
+    """
+
+    claims: Mapping[tuple[str, str], ClaimFacts]
+    pools: Mapping[str, PoolFacts]
+    pods: Mapping[tuple[str, str], tuple[PodFacts, ...]]
+    pods_by_uid: Mapping[str, PodFacts]
+    owned: Mapping[str, tuple[ResourceClaimFacts, ...]]
+    resource_claims: Mapping[tuple[str, str], ResourceClaimFacts]
+    lingering: Mapping[str, float]
+    ghosts: Mapping[tuple[str, str], tuple[PodFacts, ...]]
+
+
+def seniority(pod: PodFacts) -> tuple[float, str, str]:
+    """Sort key of pods: the older goes first."""
+    return (pod.meta.created or 0.0, pod.meta.name, pod.meta.uid)
+
+
+def precedence(pod: PodFacts) -> tuple[bool, float, str, str]:
+    """Sort key of pods that have one replica in hand: one that we let go comes before one at its gate."""
+    return (pod.gated, *seniority(pod))
+
+
+def relate(view: View) -> Relations:
+    """Joins what refers to each other. O(objects)."""
+    pods: defaultdict[tuple[str, str], list[PodFacts]] = defaultdict(list)
+    for pod in view.pods.values():
+        pods[pod.meta.namespace, pod.claim].append(pod)
+    owned: defaultdict[str, list[ResourceClaimFacts]] = defaultdict(list)
+    for resource_claim in view.resource_claims.values():
+        # The owner makes it ours: a label alone could be anybody's.
+        if resource_claim.owner:
+            owned[resource_claim.owner].append(resource_claim)
+    ghosts: defaultdict[tuple[str, str], list[PodFacts]] = defaultdict(list)
+    for pod in view.ghosts.values():
+        ghosts[pod.meta.namespace, pod.claim].append(pod)
+    return Relations(
+        claims={(claim.meta.namespace, claim.meta.name): claim for claim in view.claims.values()},
+        pools={pool.meta.name: pool for pool in view.pools.values()},
+        pods={key: tuple(sorted(group, key=seniority)) for key, group in pods.items()},
+        pods_by_uid=view.pods,
+        owned={uid: tuple(sorted(group, key=lambda each: each.meta.name)) for uid, group in owned.items()},
+        resource_claims={(each.meta.namespace, each.meta.name): each for each in view.resource_claims.values()},
+        lingering=view.lingering,
+        ghosts={key: tuple(sorted(group, key=seniority)) for key, group in ghosts.items()},
+    )

@@ -1,0 +1,184 @@
+"""What becomes of the replicas of one claim.
+
+In come the claim, who uses it and what it lost; out go the state of every replica that stays in the status and the
+removals of those that may not stay. Nothing here chooses devices or serves a pod.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from adjoin.facts import ClaimFacts, PodFacts, Raw
+from adjoin.intents import Step
+from adjoin.inventory import Inventory
+from adjoin.lifecycle.relations import Relations, precedence, rfc3339
+from adjoin.lifecycle.removal import end, expel
+from adjoin.lifecycle.uses import STRAY, Use, entries, uses_of, wanted_replicas
+from adjoin_allocator.model import Claim, DeviceID, Hold, HoldKind, ReplicaState
+from adjoin_allocator.results import Placement
+
+_WANTED_STATES = (ReplicaState.READY, ReplicaState.IN_USE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """A replica that keeps its place in the status.
+
+    Attributes:
+        entry: Its entry in `status.allocation.replicas` as stored, or as made for a new placement.
+        state: The state it is in now.
+        uses: Whom it serves; at most one pod unless something went wrong.
+        lost: The device or devices that an older holder has too, in words; empty for a sound replica.
+    """
+
+    index: int
+    entry: Raw
+    state: ReplicaState
+    uses: tuple[Use, ...] = ()
+    lost: str = ""
+
+    @property
+    def node(self) -> str:
+        """The node of its devices."""
+        return str(self.entry.get("node") or "")
+
+    @property
+    def sound(self) -> bool:
+        """It is wanted and may serve a pod."""
+        return self.state in _WANTED_STATES
+
+    @property
+    def serves(self) -> PodFacts | None:
+        """The live pod that the replica is for, None while it is free or leaving."""
+        live = [use.pod for use in self.uses if use.pod is not None and use.live] if self.sound else []
+        return min(live, key=precedence, default=None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Review:
+    """The next step of one claim.
+
+    Attributes:
+        members: Replicas that keep their place in the status, by index.
+        users: UIDs of all pods that have, or had, something of the claim's; strays are among them.
+        removals: Requests that take users and their ResourceClaims away, in order.
+        finished: The claim is deleted and nothing is left to wait for: its finalizer may go.
+        wake_at: When this must be looked at again although nothing changed, or None.
+    """
+
+    members: tuple[Member, ...]
+    users: frozenset[str]
+    removals: tuple[Step, ...]
+    finished: bool
+    wake_at: float | None
+
+
+def enter(placement: Placement, now: float, boot_id: str) -> dict[str, Any]:
+    """The status entry of a new placement. There are no hooks, so it is Ready at once."""
+    moment = rfc3339(now)
+    entry: dict[str, Any] = {"index": placement.index, "node": placement.node, "state": ReplicaState.READY.value}
+    if placement.locality:
+        entry["locality"] = dict(placement.locality)
+    entry["devices"] = [
+        {"request": device.request, "driver": device.id.driver, "pool": device.id.pool, "device": device.id.device}
+        | ({"id": device.hardware_id} if device.hardware_id else {})
+        for device in placement.devices
+    ]
+    entry["allocatedAt"] = entry["readyAt"] = entry["idleSince"] = moment
+    if boot_id:
+        entry["bootID"] = boot_id
+    return entry
+
+
+def contested(
+    claims: Iterable[Claim], conflicts: Mapping[str, Collection[int]], holds: Mapping[DeviceID, Hold]
+) -> dict[str, dict[int, str]]:
+    """Replicas that cannot keep their devices, by claim UID and replica index, with the reason in words.
+
+    `conflicts` are those that the allocator found to hold a device of an older claim; a device that stands in a foreign
+    allocation is the foreign claim's.
+    """
+    foreign = {device: hold.holder for device, hold in holds.items() if hold.kind is HoldKind.FOREIGN}
+    if not foreign and not any(conflicts.values()):
+        return {}
+    holders: defaultdict[DeviceID, list[str]] = defaultdict(list)
+    found: dict[str, dict[int, str]] = {}
+    placed = [(claim, replica) for claim in claims for replica in claim.placed]
+    for claim, replica in placed:
+        for device in replica.devices:
+            holders[device.id].append(f"DeviceClaim {claim.namespace}/{claim.name} (replica {replica.index})")
+    for claim, replica in placed:
+        me = f"DeviceClaim {claim.namespace}/{claim.name} (replica {replica.index})"
+        for device in replica.devices:
+            others = [holder for holder in holders[device.id] if holder != me]
+            lost = replica.index in conflicts.get(claim.uid, ()) and others
+            if device.id in foreign or lost:
+                words = f"{device.id} is held by {foreign.get(device.id) or others[0]}"
+                found.setdefault(claim.uid, {}).setdefault(replica.index, words)
+        if replica.index in conflicts.get(claim.uid, ()):
+            found.setdefault(claim.uid, {}).setdefault(replica.index, "a device of it is held by an older claim")
+    return found
+
+
+def _state(entry: Raw, uses: tuple[Use, ...]) -> ReplicaState:
+    """State of a wanted, sound replica. It is InUse from the binding of its pod until nothing of that pod is left."""
+    if any(use.bound for use in uses):
+        return ReplicaState.IN_USE
+    if uses and entry.get("state") == ReplicaState.IN_USE:
+        return ReplicaState.IN_USE
+    return ReplicaState.READY
+
+
+def review(
+    claim: ClaimFacts, relations: Relations, inventory: Inventory, lost: Mapping[int, str], now: float
+) -> Review:
+    """What becomes of the replicas that a claim has, and whom that removes.
+
+    A deleted claim, a replica beyond `replicas` and a replica that lost a device are leaving: their users are removed,
+    and the replica is dropped when nothing of them is left.
+    """
+    deleted = claim.meta.deleting is not None
+    wanted = wanted_replicas(claim)
+    uses: defaultdict[int, list[Use]] = defaultdict(list)
+    for use in uses_of(claim, relations, inventory):
+        uses[use.index].append(use)
+    members: list[Member] = []
+    removals: list[Step] = []
+    for entry in entries(claim):
+        index = int(entry.get("index") or 0)
+        mine = tuple(uses[index])
+        loss = lost.get(index, "")
+        failed = bool(loss) or entry.get("state") == ReplicaState.FAILED
+        if deleted:
+            members.append(Member(index, entry, ReplicaState.RELEASING, mine))
+        elif index >= wanted:
+            if mine:
+                members.append(Member(index, entry, ReplicaState.RELEASING, mine))
+        elif failed:
+            # It says so for one write at least; without users it is planned anew after that.
+            if mine or entry.get("state") != ReplicaState.FAILED:
+                members.append(Member(index, entry, ReplicaState.FAILED, mine, loss))
+        else:
+            members.append(Member(index, entry, _state(entry, mine), mine))
+    served = {member.serves.meta.uid for member in members if member.serves is not None}
+    sound = {member.index for member in members if member.sound}
+    everybody = [use for index in sorted(uses) for use in uses[index]]
+    for use in everybody:
+        if not use.live:
+            removals += end(use, now)
+        elif use.pod_uid not in served and (deleted or use.at_gate or use.index not in (STRAY, *sound)):
+            # A stray that runs is left alone: whatever it has is not what this claim holds.
+            removals += expel(use, deleted=deleted)
+    ends = [use.lingers_until for use in everybody if not use.live and use.lingers_until is not None]
+    waits = [end for end in ends if now < end < math.inf]
+    return Review(
+        members=tuple(members),
+        users=frozenset(use.pod_uid for use in everybody),
+        removals=tuple(removals),
+        finished=deleted and not everybody,
+        wake_at=min(waits, default=None),
+    )

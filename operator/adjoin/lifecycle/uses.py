@@ -1,0 +1,158 @@
+"""Who uses which replica, as the ResourceClaims record it.
+
+In come a claim, its pods and its ResourceClaims; out go uses: which pod has, or had, which replica, and until when a
+pod that is gone may still run. A pod of which it is not known that it has ended counts as running.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+
+from adjoin.api.defaults import replicas_of
+from adjoin.facts import ClaimFacts, PodFacts, Raw, ResourceClaimFacts, read_placed
+from adjoin.inventory import Inventory
+from adjoin.lifecycle.relations import LABEL_POD, LABEL_REPLICA, Relations
+from adjoin_allocator.model import ReplicaState
+
+STRAY = -1
+"""Index of a use that belongs to no replica that the claim has."""
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+"""Taint by which somebody vouches that nothing runs on the node any more."""
+_USED_STATES = (ReplicaState.IN_USE, ReplicaState.RELEASING, ReplicaState.FAILED)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Use:
+    """One pod's hold on one replica, as its ResourceClaims record it.
+
+    Attributes:
+        index: The replica, or `STRAY`.
+        pod_uid: The pod that the ResourceClaims were made for.
+        pod: That pod, or None when it is gone.
+        resource_claims: By name; empty when somebody took them away from under a pod that we had let go.
+        lingers_until: The pod is gone, but may still run on its node until then; on a node that is lost there is no
+            end.
+    """
+
+    index: int
+    pod_uid: str
+    pod: PodFacts | None
+    resource_claims: tuple[ResourceClaimFacts, ...]
+    lingers_until: float | None = None
+
+    @property
+    def live(self) -> bool:
+        """The pod is there and has not ended. Whether it is ready, or even started, does not matter."""
+        return self.pod is not None and not self.pod.finished
+
+    @property
+    def bound(self) -> bool:
+        """The pod has a node and has not ended."""
+        return self.pod is not None and not self.pod.finished and bool(self.pod.node)
+
+    @property
+    def at_gate(self) -> bool:
+        """The pod still waits at our gate: it has never touched a device."""
+        return self.pod is not None and self.pod.gated
+
+    def over(self, now: float) -> bool:
+        """The pod cannot touch the devices any more."""
+        return not self.live and (self.lingers_until is None or self.lingers_until <= now)
+
+
+def entries(claim: ClaimFacts) -> tuple[Raw, ...]:
+    """The replicas in a claim's status, by index; the first of two with one index counts."""
+    found: dict[int, Raw] = {}
+    for entry in (claim.status.get("allocation") or {}).get("replicas") or ():
+        found.setdefault(int(entry.get("index") or 0), entry)
+    return tuple(found[index] for index in sorted(found))
+
+
+def wanted_replicas(claim: ClaimFacts) -> int:
+    """How many replicas the claim wants now: none once it is deleted."""
+    if claim.meta.deleting is not None:
+        return 0
+    return replicas_of(claim.claim.spec)
+
+
+def _index_of(resource_claim: ResourceClaimFacts) -> int:
+    text = resource_claim.labels.get(LABEL_REPLICA, "")
+    return int(text) if text.isascii() and text.isdigit() else STRAY
+
+
+def pinned_to(pod: PodFacts) -> frozenset[str]:
+    """Nodes that the pod's required node affinity names, in every term that it has; we write one."""
+    required = (pod.affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return frozenset(
+        node
+        for term in required.get("nodeSelectorTerms") or ()
+        for field in term.get("matchFields") or ()
+        if field.get("key") == "metadata.name" and field.get("operator") == "In"
+        for node in field.get("values") or ()
+    )
+
+
+def _lingers(entry: Raw | None, pod_uid: str, relations: Relations, inventory: Inventory) -> float | None:
+    """Until when a pod that is gone may still run. Nobody has seen its containers end on a node that is not ready: only
+    the end of the node, its return, or its out-of-service taint tells."""
+    node = inventory.nodes.get(str(entry.get("node") or "")) if entry is not None else None
+    used = entry is not None and entry.get("state") in _USED_STATES
+    lost = node is not None and node.exists and not node.ready
+    if used and lost and node is not None and not any(taint.key == OUT_OF_SERVICE for taint in node.taints):
+        return math.inf
+    return relations.lingering.get(pod_uid)
+
+
+def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tuple[Use, ...]:
+    """Who uses the claim's replicas.
+
+    A ResourceClaim whose devices are not those of its replica, under today's names or those of the status, is a stray:
+    it was written for another placement. A pod without our gate that has no ResourceClaims any more still has its
+    devices; it is taken for the user of a replica on its node.
+    """
+    holding = {int(entry.get("index") or 0): entry for entry in entries(claim)}
+    devices = {
+        replica.index: {
+            name for device in replica.devices for name in (device.id, inventory.current(replica.node, device))
+        }
+        for replica in read_placed(claim.status)
+    }
+    groups: defaultdict[tuple[int, str], list[ResourceClaimFacts]] = defaultdict(list)
+    for resource_claim in relations.owned.get(claim.meta.uid, ()):
+        index = _index_of(resource_claim)
+        if index not in devices or not devices[index].issuperset(resource_claim.devices):
+            index = STRAY
+        pod_uid = resource_claim.labels.get(LABEL_POD) or next(iter(resource_claim.reserved), "")
+        groups[index, pod_uid].append(resource_claim)
+    uses = [
+        Use(
+            index=index,
+            pod_uid=pod_uid,
+            pod=relations.pods_by_uid.get(pod_uid),
+            resource_claims=tuple(group),
+            lingers_until=_lingers(holding.get(index), pod_uid, relations, inventory),
+        )
+        for (index, pod_uid), group in sorted(groups.items(), key=lambda item: item[0])
+    ]
+    recorded = {use.pod_uid for use in uses}
+    taken = {use.index for use in uses}
+    key = (claim.meta.namespace, claim.meta.name)
+    for pod in (*relations.pods.get(key, ()), *relations.ghosts.get(key, ())):
+        uid = pod.meta.uid
+        if pod.gated or not pod.token or pod.finished or uid in recorded:
+            continue
+        if any((pod.meta.namespace, name) in relations.resource_claims for name in pod.resource_claims):
+            continue  # its devices are those of a claim that had this name before
+        places = {pod.node} if pod.node else pinned_to(pod)
+        fits = (
+            index
+            for index, entry in sorted(holding.items())
+            if index not in taken and entry.get("node") in places and pod.replica in (None, index)
+        )
+        for index in fits:
+            taken.add(index)
+            uses.append(Use(index, uid, relations.pods_by_uid.get(uid), (), relations.lingering.get(uid)))
+            break
+    return tuple(uses)

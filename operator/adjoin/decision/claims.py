@@ -166,7 +166,8 @@ def _serve(
             continue
         handover = hand_over(cargo, pod, layout, scene.relations, scene.now)
         if handover.notice is not None:
-            notices.append((pod, handover.notice))
+            # A pod that we let go has what it has, whatever the pool says now.
+            notices += [(pod, handover.notice)] if pod.gated else []
             continue
         gate = (pod_patch(pod, member.node),) if handover.complete and pod.gated else ()
         if handover.steps:

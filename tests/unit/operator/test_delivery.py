@@ -502,6 +502,21 @@ def test_no_pod_is_let_go_to_a_node_that_takes_none(node_fields: dict[str, Any])
     assert [event["reason"] for event in world.all(Kind.EVENT)] == ["ReplicaUnavailable"]
 
 
+def test_a_pool_that_is_split_differently_later_leaves_running_pods_alone() -> None:
+    world = World()
+    world.add(devicepool(), node(), resourceslice(), resourceslice(driver=NIC_DRIVER, devices=2))
+    world.add(taintrule(), taintrule(driver=NIC_DRIVER), deviceclaim(requests={"gpu": 1, "nic": 1}), pod())
+    world.settle(Decider)
+    world.change(Kind.DEVICE_POOL, "training", {"spec": {"delivery": {"split": "Driver"}}})
+    world.add(pod("late", token="l" * 10))
+    world.writes.clear()
+    world.settle(Decider)
+    events = {(each["regarding"]["name"], each["reason"]) for each in world.all(Kind.EVENT)}
+    assert ("late", "ResourceClaimCount") in events
+    assert not any(name == "worker" for name, _ in events)
+    assert [step for step in world.writes if step.kind in (Kind.RESOURCE_CLAIM, Kind.POD)] == []
+
+
 # Guards
 
 

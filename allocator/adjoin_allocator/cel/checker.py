@@ -185,7 +185,9 @@ class _Checker:
         shown = [str(self._bindings.resolve(type_, unknown_is_dyn=True)) for type_ in given]
         receiver = "" if node.target is None else f"{shown.pop(0)}."
         signature = f"{receiver}({', '.join(shown)})"
-        return Refusal(f"no overload of {function.name!r} takes {signature}", node.offset)
+        # Operators are called `_+_` and the like.
+        written = function.name.replace("_", "").replace("@", "")
+        return Refusal(f"no overload of {written!r} takes {signature}", node.offset)
 
     def _require(self, wanted: Type, node: Expr) -> None:
         if not self._bindings.assignable(wanted, node.type):

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from adjoin_allocator.cel import loops, operations
+from adjoin_allocator.cel import loops, operations, patterns
 from adjoin_allocator.cel.calls import call, is_metered
 from adjoin_allocator.cel.certainty import certain_type
+from adjoin_allocator.cel.construction import literal_list, literal_map
 from adjoin_allocator.cel.environment import FUNCTIONS
 from adjoin_allocator.cel.errors import EvaluationError, Refusal
 from adjoin_allocator.cel.facts import FactReader, Path
@@ -24,7 +25,7 @@ from adjoin_allocator.cel.regex import Pattern, compiled
 from adjoin_allocator.cel.selection import has, is_key, select, select_optional
 from adjoin_allocator.cel.syntax import Call, Comprehension, Expr, Ident, ListNode, Literal, Macro, MapNode, Select
 from adjoin_allocator.cel.types import STRING, Type
-from adjoin_allocator.cel.values import NONE, MapValue, Optional, TypeValue, no_overload, storage_key
+from adjoin_allocator.cel.values import NONE, TypeValue
 
 _FOLDING_LIMIT: Final = 10_000
 """Units that computing one constant may cost; what costs more is left to the evaluation."""
@@ -159,8 +160,10 @@ class Compiler:
         operands = [self.compile(operand) for operand in node.operands]
         if node.function in _PATTERNED:
             pattern = self._pattern(node)
+            if node.operands[1] in self._constants and certain_type(node.operands[0]) != STRING:
+                operands[0] = patterns.readable(operands[0])
             if pattern is not None and node.function == "matches":
-                return _matches(operands[0], pattern, certain_type(node.operands[0]))
+                return patterns.matches(operands[0], pattern, certain_type(node.operands[0]))
         function = FUNCTIONS[node.function]
         self.metered |= is_metered(function, node.overloads)
         run = call(function, node.overloads, operands, [certain_type(operand) for operand in node.operands])
@@ -239,14 +242,14 @@ class Compiler:
     def _list(self, node: ListNode) -> Run:
         elements = [self.compile(element) for element in node.elements]
         if node.optional:
-            return _optional_list(elements, node.optional)
+            return literal_list(elements, node.optional)
         if all(element in self._constants for element in node.elements):
             return self._constant(node, tuple(self._values[element] for element in node.elements))
         return lambda frame: tuple([element(frame) for element in elements])
 
     def _map(self, node: MapNode) -> Run:
         parts = [(self.compile(e.key), self.compile(e.value), e.optional) for e in node.entries]
-        run = _map_of(parts)
+        run = literal_map(parts)
         fixed = all(e.key in self._constants and e.value in self._constants for e in node.entries)
         if not fixed or any(e.optional for e in node.entries):
             return run
@@ -281,10 +284,12 @@ class Compiler:
         """The variable of a binding, and its slot."""
         slot = self._slot()
         path = self._path(node.init)
-        # A part of the device is read where it is used; anything else is computed once, at its first use.
-        value = self.compile(node.init) if path is None else self.facts.value(path)
-        use = value if path is not None else loops.bound(slot, value)
-        return {node.accumulator: Variable(lambda: use, path)}, slot
+        if path is not None:
+            # A part of the device is read where it is used, so that `a` of `a.b` is not read as a whole.
+            whole = path
+            return {node.accumulator: Variable(lambda: self.facts.value(whole), path)}, slot
+        use = loops.bound(slot, self.compile(node.init))
+        return {node.accumulator: Variable(lambda: use)}, slot
 
     def _bind(self, node: Comprehension) -> Run:
         names, slot = self.bind_variable(node)
@@ -339,55 +344,5 @@ def _indexed(operand: Run, key: Run, optional: bool) -> Run:
         value = operand(frame)
         # Nothing has no parts, whatever stands in the brackets: it is not even looked at.
         return NONE if value is NONE else get(value, key(frame))
-
-    return run
-
-
-def _matches(operand: Run, pattern: Pattern, static: Type) -> Run:
-    matches = pattern.matches
-    if static == STRING:
-        return lambda frame: matches(operand(frame))
-
-    def run(frame: Frame) -> bool:
-        text = operand(frame)
-        if type(text) is not str:
-            raise no_overload("matches", text)
-        return matches(text)
-
-    return run
-
-
-def _optional_list(elements: list[Run], optional: frozenset[int]) -> Run:
-    def run(frame: Frame) -> tuple[Any, ...]:
-        values: list[Any] = []
-        for position, element in enumerate(elements):
-            value = element(frame)
-            if position in optional:
-                if type(value) is not Optional:
-                    raise no_overload("[?]", value)
-                if value is NONE:
-                    continue
-                value = value.value
-            values.append(value)
-        return tuple(values)
-
-    return run
-
-
-def _map_of(parts: list[tuple[Run, Run, bool]]) -> Run:
-    def run(frame: Frame) -> MapValue:
-        entries: dict[object, tuple[Any, Any]] = {}
-        for key_of, value_of, optional in parts:
-            key, value = key_of(frame), value_of(frame)
-            storage = storage_key(key)
-            if optional:
-                if type(value) is not Optional:
-                    raise no_overload("{?}", value)
-                if value is NONE:
-                    entries.pop(storage, None)
-                    continue
-                value = value.value
-            entries[storage] = (key, value)
-        return MapValue(entries)
 
     return run

@@ -123,7 +123,7 @@ def _compile(expression: str) -> Selector:
     tree = parse(expression)
     check(tree)
     if tree.type not in (BOOL, DYN):
-        raise Refusal(f"the expression must be a bool, it is a {tree.type}", tree.offset)
+        raise Refusal(f"the expression must be a bool, it is {tree.type}", tree.offset)
     check_literals(tree)
     facts = FactReader()
     compiler = Compiler(facts)

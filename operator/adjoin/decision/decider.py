@@ -58,10 +58,9 @@ class Decider:
         """What is missing between facts and wishes:
 
         1. Inventory and snapshot of the view; the allocator's plan.
-        2. Guards, since nothing is given out before they stand.
+        2. Every pool: its guard, without which nothing is given out, and its status; deleted ones are let go.
         3. Every claim: its replicas reviewed, new ones added, pods served, its status.
         4. What claims left behind: ResourceClaims without an owner, pods without a claim.
-        5. Pools: their status; deleted ones let go.
         """
         inventory = self._inventory.build(view)
         snapshot = self._snapshots.build(view, inventory)
@@ -99,7 +98,8 @@ class Decider:
                 own = Work(scene.view.busy)
                 decide_claim(claim, scene, own)
                 work.take(own)
-                known = None if own.intents else Settled(facts, nodes, min(own.wakes, default=None))
+                restless = own.intents or own.withheld
+                known = None if restless else Settled(facts, nodes, min(own.wakes, default=None))
             else:
                 work.wake(known.wake_at)
             if known is not None:

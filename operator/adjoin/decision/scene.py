@@ -34,17 +34,24 @@ def turn(uid: str, period: float, now: float) -> tuple[bool, float]:
 
 @dataclass(slots=True)
 class Work:
-    """Intents and wake-up times gathered while one decision is made."""
+    """Intents and wake-up times gathered while one decision is made.
+
+    `withheld` is set when something was wanted of a busy subject: it will be wanted again when nothing but that has
+    changed.
+    """
 
     busy: frozenset[str]
     intents: list[Intent] = field(default_factory=list)
+    withheld: bool = False
     wakes: list[float] = field(default_factory=list)
 
     def want(
         self, subject: str, why: str, steps: Iterable[Step], order: int, assume: Mapping[str, object] | None = None
     ) -> None:
         found = tuple(steps)
-        if found and subject not in self.busy:
+        if found and subject in self.busy:
+            self.withheld = True
+        elif found:
             self.intents.append(Intent(subject, why, found, assume, order))
 
     def wake(self, at: float | None) -> None:

@@ -67,6 +67,21 @@ def test_what_is_in_the_writers_hands_is_left_alone() -> None:
     assert Decider().decide(view, world.now).intents == ()
 
 
+def test_what_was_withheld_from_a_busy_subject_is_wanted_again_when_it_is_free() -> None:
+    """An eviction that a budget forbids waits with its pod; nothing else changes until that is over."""
+    world = cluster()
+    world.add(deviceclaim(), pod())
+    world.settle(Decider)
+    world.change(Kind.DEVICE_CLAIM, "job-a", {"spec": {"replicas": 0}})
+    decider = Decider()
+    (show, evict) = decider.decide(world.view(), world.now).intents
+    assert (show.why, evict.why) == ("release", "evict")
+    world.carry_out([show])
+    assert decider.decide(world.view(busy=["pod-team-worker", "pool-training"]), world.now).intents == ()
+    (again,) = decider.decide(world.view(busy=["pool-training"]), world.now).intents
+    assert again.subject == "pod-team-worker"
+
+
 def test_a_settled_cluster_is_not_written_to() -> None:
     world = cluster(nodes=2)
     world.add(deviceclaim(), pod(), deviceclaim("waits", requests={"gpu": 3}), pod("w", claim="waits", token="w" * 10))
@@ -326,7 +341,8 @@ class Churn:
             for _ in range(rng.randrange(3)):
                 self.act()
             world.catch_up(lambda: rng.random() < 0.6)
-            view = world.view()
+            subjects = [obj["metadata"]["uid"] for kind in (Kind.DEVICE_CLAIM, Kind.POD) for obj in world.all(kind)]
+            view = world.view(busy=[uid for uid in subjects if rng.random() < 0.2])
             decision = decider.decide(view, world.now)
             assert _plain(Decider().decide(view, world.now).intents) == _plain(decision.intents)
             if rng.random() < 0.15:

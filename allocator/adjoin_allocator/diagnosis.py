@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from adjoin_allocator.cost import Mode, Signature
-from adjoin_allocator.fit import Fit, Misfit, Obstacle, countable, needed, relaxed
+from adjoin_allocator.fit import Misfit, Obstacle, enough, relaxed
 from adjoin_allocator.model import Scope, Standing
 from adjoin_allocator.nodes import PoolIndex, Shape, Sort, State
 from adjoin_allocator.place import Ask, Placer
@@ -112,15 +112,26 @@ def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
     ledger = placer.ledger.pools[ask.pool]
     index = ledger.index
     members: dict[tuple[Shape, Sort, int, str, tuple[int, ...]], list[int]] = {}
-    for position, (view, sort) in enumerate(zip(index.views, placer.sorts(ask), strict=True)):
-        free, stands = ledger.free[position], view.standing
+    # Most nodes have nothing but free and held devices, and those of one state are a group as they are.
+    special = index.odd | ledger.returning
+    nothing = (0,) * len(Help)
+    sorts = placer.sorts(ask)
+    for (shape, sort, free), positions in ledger.buckets(sorts).states.items():
+        plain = [position for position in positions if position not in special]
+        if plain:
+            members[shape, sort, free, "", nothing] = plain
+    for position in special:
+        view, sort, free = index.views[position], sorts[position], ledger.free[position]
         unheld = ~ledger.held(position)
-        spare = (ledger.back(position) & view.offered, *(stands[standing] & unheld for standing in _STANDING.values()))
-        shut = index.closed.get(position)
-        members.setdefault((view.shape, sort, free, shut[0] if shut else "", spare), []).append(position)
+        ours = (view.standing[standing] & unheld for standing in _STANDING.values())
+        spare = (ledger.back(position) & view.offered, *ours)
+        shut = index.closed[position][0] if position in index.closed else ""
+        members.setdefault((view.shape, sort, free, shut, spare), []).append(position)
+    for positions in members.values():
+        positions.sort()
     groups = tuple(
         _group(placer, ask, tuple(positions), shape, sort, free, shut, dict(zip(Help, spare, strict=True)))
-        for (shape, sort, free, shut, spare), positions in members.items()
+        for (shape, sort, free, shut, spare), positions in sorted(members.items(), key=lambda member: member[1])
     )
     requests = range(len(ask.requests))
     return Diagnosis(
@@ -148,14 +159,16 @@ def _group(
     shut: str,
     spare: dict[Help, int],
 ) -> Group:
-    def answer(mask: int) -> Fit | Misfit:
-        return placer.fitter.fit(ask.form, (shape, sort, mask))
+    def fits(mask: int) -> bool:
+        return placer.fitter.fits(ask.form, (shape, sort, mask))
 
-    now = answer(free)
-    obstacle = now.obstacle if isinstance(now, Misfit) else None
+    obstacle: Obstacle | None = None
     helps: tuple[Help, ...] = ()
-    if obstacle is not None and not shut:
-        helps = tuple(what for what, mask in spare.items() if mask and isinstance(answer(free | mask), Fit))
+    if not fits(free):
+        answer = placer.fitter.fit(ask.form, (shape, sort, free))
+        obstacle = answer.obstacle if isinstance(answer, Misfit) else None
+        if not shut:
+            helps = tuple(what for what, mask in spare.items() if mask and fits(free | mask))
     return Group(
         positions=positions,
         shape=shape,
@@ -163,18 +176,13 @@ def _group(
         free=free,
         closed=shut,
         spare=spare,
-        roomy=_enough(ask.signature, sort, -1),
+        roomy=enough(ask.signature, sort, -1),
         together=obstacle is not Obstacle.COUNT,
         fits=obstacle is None,
         limit=obstacle is Obstacle.LIMIT,
         helps=helps,
         blockers=tuple(_blockers(placer, ask, shape, sort, free)) if obstacle is Obstacle.LINES else (),
     )
-
-
-def _enough(signature: Signature, sort: Sort, free: int) -> bool:
-    counts = needed(signature, sort.eligible)
-    return all(counts) and countable([mask & free for mask in sort.eligible], counts)
 
 
 def _blockers(placer: Placer, ask: Ask, shape: Shape, sort: Sort, free: int) -> Iterator[Blocker]:
@@ -191,7 +199,7 @@ def _blockers(placer: Placer, ask: Ask, shape: Shape, sort: Sort, free: int) -> 
         scopes = {scope: mode for (scope, _), mode in modes.items() if scope is not None}
         attributes = {at: mode for (_, at), mode in modes.items() if at is not None}
         form = placer.fitter.form(relaxed(signature, scopes, attributes))
-        return isinstance(placer.fitter.fit(form, (shape, sort, free)), Fit)
+        return placer.fitter.fits(form, (shape, sort, free))
 
     off = dict.fromkeys(lines, Mode.OFF)
     single = [line for line in lines if fits({line: Mode.OFF})]
@@ -217,4 +225,4 @@ def _hint(placer: Placer, signature: Signature, line: int | None, state: State) 
     scopes = list(signature.scopes)
     scopes[line] = replace(scopes[line], scope=Scope.PCIE_ROOT)
     form = placer.fitter.form(replace(signature, scopes=tuple(scopes)))
-    return Scope.PCIE_ROOT if isinstance(placer.fitter.fit(form, state), Fit) else None
+    return Scope.PCIE_ROOT if placer.fitter.fits(form, state) else None

@@ -65,9 +65,13 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """An interned signature: equal signatures have the same one, so it can be a key by identity."""
+    """An interned signature: equal signatures have the same one, so it can be a key by identity.
+
+    `bound` says that a line could stand in the way where there are enough devices.
+    """
 
     signature: Signature
+    bound: bool
 
 
 class Fitter:
@@ -87,7 +91,9 @@ class Fitter:
         if form is None:
             if len(self._forms) >= self._bound // 16:
                 self._forget()
-            form = self._forms[signature] = Form(signature)
+            bound = any(line.required and line.mode is not Mode.OFF for line in signature.scopes)
+            bound = bound or any(line.mode is not Mode.OFF for line in signature.attributes)
+            form = self._forms[signature] = Form(signature, bound)
         return form
 
     def answers(self, form: Form) -> Mapping[State, Fit | Misfit]:
@@ -107,6 +113,12 @@ class Fitter:
             answer = answers[state] = self._solve(form, *state)
             self._kept += 1
         return answer
+
+    def fits(self, form: Form, state: State) -> bool:
+        """Whether there is a choice at all. Only a claim with Required lines needs a search for that."""
+        if not form.bound:
+            return enough(form.signature, state[1], state[2])
+        return isinstance(self.fit(form, state), Fit)
 
     def locality(self, form: Form, shape: Shape, masks: tuple[int, ...]) -> tuple[tuple[int, int, str], ...]:
         """For each two requests, and each request of several devices with itself, the farthest level of the pairs
@@ -129,13 +141,9 @@ class Fitter:
 
     def _solve(self, form: Form, shape: Shape, sort: Sort, free: int) -> Fit | Misfit:
         signature = form.signature
-        candidates = tuple(mask & free for mask in sort.eligible)
-        counts = needed(signature, sort.eligible)
-        whole = all(
-            count or idle == mask for count, idle, mask in zip(signature.counts, candidates, sort.eligible, strict=True)
-        )
-        if not whole or not all(counts) or not countable(candidates, counts):
+        if not enough(signature, sort, free):
             return Misfit(Obstacle.COUNT)
+        counts = needed(signature, sort.eligible)
         best: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
         states = 0
         for allowed in _shared(signature, sort, free, counts):
@@ -170,6 +178,17 @@ class Fitter:
 def needed(signature: Signature, eligible: Sequence[int]) -> tuple[int, ...]:
     """How many devices each request takes in a node: its count, or all that match there."""
     return tuple(count or mask.bit_count() for count, mask in zip(signature.counts, eligible, strict=True))
+
+
+def enough(signature: Signature, sort: Sort, free: int) -> bool:
+    """Whether a node has as many of these devices as are asked for, whatever they are wired like."""
+    counts = needed(signature, sort.eligible)
+    if not all(counts):
+        return False
+    for count, mask in zip(signature.counts, sort.eligible, strict=True):
+        if not count and mask & ~free:
+            return False
+    return countable([mask & free for mask in sort.eligible], counts)
 
 
 def countable(candidates: Sequence[int], counts: Sequence[int]) -> bool:

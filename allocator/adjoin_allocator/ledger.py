@@ -79,6 +79,11 @@ class PoolLedger:
         """Devices of a node that are on their way back."""
         return self._claims_back.get(position, 0) | self._others_back.get(position, 0)
 
+    @property
+    def returning(self) -> frozenset[int]:
+        """Positions of nodes with devices on their way back."""
+        return frozenset(self._claims_back.keys() | self._others_back.keys())
+
     def held(self, position: int) -> int:
         """Devices of a node that somebody has, those on their way back among them."""
         mine = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import gcd
 
 from adjoin_allocator.model import SCOPES, Affinity, Policy, Request
-from adjoin_allocator.place import Ask, Effort, Placer, Spot
+from adjoin_allocator.place import Ask, Placer
 
 Edit = tuple[str, tuple[Request, ...], tuple[Affinity, ...]]
 """The change in words, and what is asked then."""
@@ -41,7 +41,7 @@ def nearest(placer: Placer, ask: Ask) -> str | None:
 
 def _fits(placer: Placer, ask: Ask, requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> bool:
     pool = placer.ledger.pools[ask.pool].index.pool
-    return isinstance(placer.best(placer.ask(pool, requests, affinity), Effort()), Spot)
+    return placer.fits(placer.ask(pool, requests, affinity))
 
 
 def _soft(line: Affinity) -> Affinity:
@@ -84,10 +84,10 @@ def _changed(ask: Ask, at: int, request: Request) -> tuple[Request, ...]:
 
 def _count_edits(placer: Placer, ask: Ask) -> Iterator[Edit]:
     """Fewer devices: of one request, the greatest count first; then of all, keeping their ratio."""
-    sorts, free = placer.sorts(ask), placer.ledger.pools[ask.pool].free
+    states = placer.ledger.pools[ask.pool].buckets(placer.sorts(ask)).states
     edits: list[tuple[int, int, Edit]] = []
     for at, request in enumerate(ask.requests):
-        most = max(((sort.eligible[at] & mask).bit_count() for sort, mask in zip(sorts, free, strict=True)), default=0)
+        most = max(((sort.eligible[at] & free).bit_count() for _, sort, free in states), default=0)
         for count in range(min(most, request.count - 1 if not request.all_devices else most), 0, -1):
             asked = "all" if request.all_devices else str(request.count)
             words = f"fits with count {count} instead of {asked} in request {request.name}"

@@ -142,6 +142,8 @@ class PoolIndex:
         position: By node name.
         closed: By position why a node takes nothing new, as a class and a sentence; absent when it does.
         tally: Devices by name and standing, whoever holds them.
+        shapes: All shapes that occur.
+        odd: Positions of nodes that are closed or have a device which is not offered.
     """
 
     pool: Pool
@@ -151,6 +153,7 @@ class PoolIndex:
     tally: Mapping[tuple[str, Standing], int]
     mismatches: tuple[Mismatch, ...]
     shapes: frozenset[Shape]
+    odd: frozenset[int]
 
 
 GONE = "gone"
@@ -302,7 +305,8 @@ class Nodes:
                 tally[kind, standing] += count * times
         mismatches = tuple(view.mismatch for view in ordered if view.mismatch is not None)
         shapes = frozenset(view.shape for view in ordered)
-        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes)
+        odd = {place for place, view in enumerate(ordered) if view.offered != (1 << view.shape.size) - 1}
+        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes, frozenset(odd | shut.keys()))
 
     def _compile(self, name: str, pool: Pool, beside: tuple[Device, ...]) -> NodeView:
         devices = tuple(device for device in beside if device.device_pool == pool.name)

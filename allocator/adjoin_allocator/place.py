@@ -63,6 +63,11 @@ class Effort:
                 self.known.add(state)
         return self.states
 
+    def over(self) -> Obstacle:
+        """The limit is reached; where the search stood then depends on the order of the nodes, so it is not told."""
+        self.states = STATE_LIMIT + 1
+        return Obstacle.LIMIT
+
 
 class Placer:
     """Looks for places in a ledger with what is remembered of nodes and answers."""
@@ -91,6 +96,11 @@ class Placer:
         """The sort of each node of the ask's pool."""
         return self.nodes.sorts(self.ledger.pools[ask.pool].index, ask.question)
 
+    def fits(self, ask: Ask) -> bool:
+        """Whether one replica fits anywhere."""
+        states = self.ledger.pools[ask.pool].buckets(self.sorts(ask)).states
+        return any(self.fitter.fits(ask.form, state) for state in states)
+
     def best(self, ask: Ask, effort: Effort) -> Spot | Obstacle:
         """The best place for one replica, or what kept it from every node: the limit if it was reached, Required
         lines if a node has enough devices, else their number.
@@ -102,7 +112,7 @@ class Placer:
         for state, positions in ledger.buckets(self.sorts(ask)).states.items():
             answer = answers.get(state) or self.fitter.fit(form, state)
             if effort.spend(state, answer.states) > STATE_LIMIT:
-                return Obstacle.LIMIT
+                return effort.over()
             if isinstance(answer, Fit):
                 if best is None or answer.objective <= best[0]:
                     shape, _, free = state
@@ -110,7 +120,7 @@ class Placer:
                     if best is None or found[:3] < best[:3]:
                         best = found
             elif answer.obstacle is Obstacle.LIMIT:
-                return Obstacle.LIMIT
+                return effort.over()
             elif answer.obstacle is Obstacle.LINES:
                 obstacle = Obstacle.LINES
         return obstacle if best is None else Spot(best[2], best[3])

@@ -1,0 +1,328 @@
+"""What is refused at the door, and what never has to pass it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.controlplane.client import JSON_PATCH, MERGE_PATCH, ApiFailure
+from tests.support import hardware
+from tests.support.installation import Installation
+from tests.support.site import Site, condition, pod, reasons
+from tests.support.waiting import eventually
+
+pytestmark = pytest.mark.cluster
+Manifest = dict[str, Any]
+
+
+def refusal(site: Site, manifest: Manifest) -> str:
+    """The message with which the API server refuses to create an object."""
+    with pytest.raises(ApiFailure) as refused:
+        site.create(manifest)
+    return str(refused.value)
+
+
+def claim(name: str = "c", **spec: Any) -> Manifest:
+    """A DeviceClaim with one GPU and one NIC unless said otherwise."""
+    spec.setdefault("requests", [{"name": "gpu"}, {"name": "nic"}])
+    return {
+        "apiVersion": "adjoin.dev/v1alpha1",
+        "kind": "DeviceClaim",
+        "metadata": {"name": name},
+        "spec": {"poolRef": {"name": "p"}, **spec},
+    }
+
+
+def device_pool(**spec: Any) -> Manifest:
+    """A DevicePool of GPUs unless said otherwise."""
+    spec.setdefault(
+        "devices", [{"name": "gpu", "type": "GPU", "source": {"resourceSlices": {"driver": "gpu.nvidia.com"}}}]
+    )
+    return {"apiVersion": "adjoin.dev/v1alpha1", "kind": "DevicePool", "metadata": {"name": "refused"}, "spec": spec}
+
+
+PAIR = ["gpu", "nic"]
+EXPENSIVE = " && ".join(
+    ["device.attributes['a'].all(k, device.attributes['b'].all(l, k.matches('(a+)+') || l == k))"] * 40
+)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "words"),
+    [
+        pytest.param(
+            claim(affinity=[{"requests": ["gpu", "nix"], "scope": "PCIeRoot"}]),
+            ["affinity", "nix"],
+            id="unknown request name in affinity",
+        ),
+        pytest.param(claim(requests=[{"name": "gpu", "count": 0}]), ["count", "0"], id="count 0"),
+        pytest.param(claim(requests=[{"name": "gpu", "count": 2, "all": True}]), ["count", "all"], id="count and all"),
+        pytest.param(
+            claim(requests=[{"name": "gpu", "selectors": [{"cel": "device.attributs['x'].y"}]}]),
+            ["spec.requests[0].selectors[0].cel", "attributs"],
+            id="CEL that does not compile",
+        ),
+        pytest.param(
+            claim(requests=[{"name": "gpu", "selectors": [{"cel": EXPENSIVE}]}]),
+            ["spec.requests[0].selectors[0].cel", "cost"],
+            id="CEL of excessive cost",
+        ),
+        pytest.param(
+            claim(requests=[{"name": "gpu"}, {"name": "gpu"}]), ["requests", "gpu"], id="duplicate request names"
+        ),
+        pytest.param(
+            claim(requests=[{"name": "gpu"}], affinity=[{"requests": ["gpu"], "scope": "NVLink"}]),
+            ["affinity", "scope"],
+            id="a scope on one device",
+        ),
+        pytest.param(claim(replicas=2, gang={"minReplicas": 3}), ["minReplicas", "3"], id="min > replicas"),
+        pytest.param(
+            device_pool(tenancy={"tenants": [{"name": "t", "namespaces": ["n"], "quota": {"gpu": -1}}]}),
+            ["quota", "-1"],
+            id="negative quota",
+        ),
+        pytest.param(
+            claim("a-name-that-is-too-long-for-what-is-made-of-it"), ["40"], id="names that make child names too long"
+        ),
+        pytest.param(
+            claim(requests=[{"name": "gpu", "share": {"name": "s", "slots": 1}}]),
+            ["not supported yet: spec.requests[0].share"],
+            id="a field without behaviour",
+        ),
+    ],
+)
+def test_bad_input_is_refused_with_field_value_and_remedy(site: Site, manifest: Manifest, words: list[str]) -> None:
+    """By the schema or by the webhook; the message says where and what."""
+    message = refusal(site, manifest)
+    for word in words:
+        assert word in message, message
+
+
+def test_an_unknown_pool_is_accepted_and_waits(site: Site) -> None:
+    """The pool may come later; then the claim is served."""
+    site.ask("early", {"gpu": 1})
+    eventually(
+        lambda: site.claim("early"), lambda seen: list(reasons(seen)) == ["PoolNotFound"], what="reason PoolNotFound"
+    )
+    site.machines(hardware.two_roots)
+    site.pool()
+    site.wait_phase("early", "Ready")
+
+
+def test_an_unparsable_matrix_is_a_condition_of_the_pool_with_its_line(site: Site) -> None:
+    """Attributes alone decide there."""
+    site.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": site.namespace, "namespace": "adjoin-system"},
+            "data": {"topo": "\tGPU0\tGPU1\nGPU0\t X \tNEAR\nGPU1\tNEAR\t X \n"},
+        }
+    )
+    site.machines(hardware.two_roots)
+    name = site.pool(topology={"matrices": [{"configMapRef": {"name": site.namespace, "key": "topo"}}]})
+    seen = eventually(
+        lambda: site.get("DevicePool", name),
+        lambda pool: pool is not None and condition(pool, "TopologyMismatch").get("status") == "True",
+        what="condition TopologyMismatch",
+    )
+    assert seen is not None
+    assert "line 2" in condition(seen, "TopologyMismatch")["message"]
+    assert "NEAR" in condition(seen, "TopologyMismatch")["message"]
+
+
+def test_what_cannot_change_is_refused_and_what_can_is_not(site: Site) -> None:
+    """Immutable: poolRef, requests, affinity; replicas and priority are not."""
+    site.create(claim("fixed", affinity=[{"requests": PAIR, "scope": "PCIeRoot"}]))
+    for patch, word in (
+        ({"poolRef": {"name": "other"}}, "poolRef"),
+        ({"requests": [{"name": "gpu", "count": 2}, {"name": "nic"}]}, "requests"),
+        ({"affinity": []}, "affinity"),
+    ):
+        with pytest.raises(ApiFailure) as refused:
+            site.patch("DeviceClaim", "fixed", {"spec": patch})
+        assert word in str(refused.value)
+        assert "immutable" in str(refused.value) or "cannot" in str(refused.value)
+    site.patch("DeviceClaim", "fixed", {"spec": {"replicas": 3, "priority": 7}})
+
+
+def test_status_is_written_by_adjoin_alone(site: Site) -> None:
+    """Also not by an administrator, neither by patch nor by server-side apply."""
+    site.create(claim("mine"))
+    with pytest.raises(ApiFailure) as refused:
+        site.patch("DeviceClaim", "mine", {"status": {"phase": "Ready"}}, subresource="status")
+    assert refused.value.status == 403
+    assert "written by Adjoin alone" in str(refused.value)
+
+
+def test_keys_of_a_pod_are_adjoins_once_it_exists(site: Site) -> None:
+    """Labels, annotations and the gate; a label added later would have missed the webhook."""
+    site.create(claim("c"))
+    made = site.create(pod("named", "c"))
+    assert {"name": "adjoin.dev/claim"} in made["spec"]["schedulingGates"]
+    token = made["metadata"]["annotations"]["adjoin.dev/binding"]
+    path = site.path("Pod", "named")
+    for patch, kind in (
+        ({"metadata": {"labels": {"adjoin.dev/claim": "other"}}}, MERGE_PATCH),
+        ({"metadata": {"labels": {"adjoin.dev/claim": None}}}, MERGE_PATCH),
+        ({"metadata": {"annotations": {"adjoin.dev/binding": "aaaaaaaaaa"}}}, MERGE_PATCH),
+        ([{"op": "remove", "path": "/spec/schedulingGates"}], JSON_PATCH),
+    ):
+        with pytest.raises(ApiFailure) as refused:
+            site.plane.request("PATCH", path, patch, content_type=kind)
+        assert refused.value.status == 403, str(refused.value)
+    with pytest.raises(ApiFailure) as refused:
+        site.plane.request(
+            "PATCH",
+            f"{path}/status",
+            {"metadata": {"annotations": {"adjoin.dev/binding": "aaaaaaaaaa"}}},
+            content_type=MERGE_PATCH,
+        )
+    assert refused.value.status == 403
+    site.patch("Pod", "named", {"metadata": {"labels": {"team": "vision"}}})
+    seen = site.get("Pod", "named")
+    assert seen is not None
+    assert seen["metadata"]["annotations"]["adjoin.dev/binding"] == token
+
+    plain = pod("plain", "c")
+    del plain["metadata"]["labels"]
+    site.create(plain)
+    with pytest.raises(ApiFailure) as refused:
+        site.patch("Pod", "plain", {"metadata": {"labels": {"adjoin.dev/claim": "c"}}})
+    assert refused.value.status == 403
+
+
+def test_a_token_and_resource_claims_that_the_user_sets_are_replaced(site: Site) -> None:
+    """A forged binding would be another pod's devices."""
+    site.create(claim("c"))
+    made = pod("forged", "c", annotations={"adjoin.dev/binding": "aaaaaaaaaa"})
+    made["spec"]["resourceClaims"] = [{"name": "adjoin-0", "resourceClaimName": "adjoin-c-aaaaaaaaaa"}]
+    made["spec"]["containers"][0]["resources"] = {"claims": [{"name": "adjoin-0"}]}
+    seen = site.create(made)
+    token = seen["metadata"]["annotations"]["adjoin.dev/binding"]
+    assert token != "aaaaaaaaaa"
+    assert [c["resourceClaimName"] for c in seen["spec"]["resourceClaims"]] == [f"adjoin-c-{token}"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "word"),
+    [
+        pytest.param(
+            {"requests": [{"name": "r", "exactly": {"deviceClassName": "x", "tolerations": [{"operator": "Exists"}]}}]},
+            "tolerate",
+            id="a toleration without a key",
+        ),
+        pytest.param(
+            {
+                "requests": [
+                    {
+                        "name": "r",
+                        "firstAvailable": [
+                            {
+                                "name": "a",
+                                "deviceClassName": "x",
+                                "tolerations": [{"key": "adjoin.dev/guard", "operator": "Exists"}],
+                            }
+                        ],
+                    }
+                ]
+            },
+            "tolerate",
+            id="one for our key in an alternative",
+        ),
+        pytest.param(
+            {"requests": [{"name": "r", "exactly": {"deviceClassName": "adjoin.dev"}}]}, "DeviceClass", id="our class"
+        ),
+    ],
+)
+def test_foreign_resource_claims_cannot_step_over_the_guard(site: Site, manifest: Manifest, word: str) -> None:
+    """Neither claims nor templates."""
+    for kind, spec in (
+        ("ResourceClaim", {"devices": manifest}),
+        ("ResourceClaimTemplate", {"spec": {"devices": manifest}}),
+    ):
+        plural = kind.lower() + "s"
+        path = f"/apis/resource.k8s.io/v1/namespaces/{site.namespace}/{plural}"
+        body = {"apiVersion": "resource.k8s.io/v1", "kind": kind, "metadata": {"name": "x"}, "spec": spec}
+        with pytest.raises(ApiFailure) as refused:
+            site.plane.request("POST", path, body)
+        assert refused.value.status == 403
+        assert word in str(refused.value)
+
+
+def test_g11_a_stranger_cannot_pass_for_ours(site: Site) -> None:
+    """Labels and owners of our group on somebody else's ResourceClaim are refused."""
+    made = site.create(claim("c"))
+    owner = {"apiVersion": "adjoin.dev/v1alpha1", "kind": "DeviceClaim", "name": "c", "uid": made["metadata"]["uid"]}
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "x"}}]}}
+    for meta in ({"labels": {"adjoin.dev/claim": "c"}}, {"ownerReferences": [owner]}):
+        message = refusal(
+            site,
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": "stranger", **meta},
+                "spec": spec,
+            },
+        )
+        assert "Adjoin's own" in message
+
+
+def test_g4_while_adjoin_is_down_plain_pods_start_and_claimed_ones_are_refused(
+    site: Site, adjoin: Installation
+) -> None:
+    """Fail open for everybody else, fail closed on devices; running pods run on; deletion always works."""
+    site.machines(hardware.two_roots)
+    site.pool()
+    site.ask("c", {"gpu": 1})
+    site.create(pod("before", "c"))
+    site.wait_running("before")
+    adjoin.operators[-1].kill()
+    try:
+        plain = pod("plain", "c")
+        del plain["metadata"]["labels"]
+        site.create(plain)
+        site.wait_running("plain")
+        with pytest.raises(ApiFailure) as refused:
+            site.create(pod("after", "c"))
+        assert "webhook" in str(refused.value)
+        # Updates of metadata and deletions never ask the webhook.
+        site.patch("DeviceClaim", "c", {"metadata": {"labels": {"a": "b"}}})
+        site.delete("DeviceClaim", "c")
+        assert site.claim("c")["metadata"]["deletionTimestamp"]
+        running = site.get("Pod", "before")
+        assert running is not None
+        assert running["status"]["phase"] == "Running"
+    finally:
+        adjoin.start_operator()
+    site.wait_gone("DeviceClaim", "c")
+    site.create(pod("after", "c"))
+
+
+PLAIN: dict[str, Manifest] = {
+    "a bare one": {},
+    "labels and annotations of others": {"labels": {"a": "b"}, "annotations": {"c/d": "e"}},
+    "owner and finalizer": {"finalizers": ["example.org/x"]},
+}
+
+
+@pytest.mark.parametrize("meta", PLAIN.values(), ids=PLAIN)
+@pytest.mark.parametrize("gates", [[], [{"name": "example.org/wait"}]], ids=["ungated", "gate of others"])
+def test_ordinary_pods_of_all_shapes_never_meet_an_error_of_the_policies(
+    site: Site, meta: Manifest, gates: list[Manifest]
+) -> None:
+    """Create, update, status update, resourceClaims of others, deletion."""
+    made = pod("plain", "c")
+    made["metadata"] = {"name": "plain", **meta}
+    if gates:
+        made["spec"]["schedulingGates"] = gates
+    made["spec"]["resourceClaims"] = [
+        {"name": "a", "resourceClaimName": "theirs"},
+        {"name": "b", "resourceClaimTemplateName": "theirs"},
+    ]
+    site.create(made)
+    site.patch("Pod", "plain", {"metadata": {"labels": {"x": "y"}}})
+    site.patch("Pod", "plain", {"status": {"message": "hello"}}, subresource="status")
+    site.patch("Pod", "plain", {"spec": {"schedulingGates": []}, "metadata": {"finalizers": None}})
+    site.delete("Pod", "plain", gracePeriodSeconds=0)
+    site.wait_gone("Pod", "plain")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from adjoin_allocator.cost import Signature, signature
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Affinity, Pool, Request
+from adjoin_allocator.model import Affinity, Policy, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
 
 
@@ -149,4 +149,8 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity]) 
             return "affinity names a request twice in one line"
         if (line.scope is None) == (not line.attribute):
             return "affinity has a line that is not either a scope or an attribute"
+        fitting = (Policy.MATCH, Policy.DISTINCT) if line.scope is None else (Policy.REQUIRED, Policy.PREFERRED)
+        if line.policy not in fitting:
+            asked = line.attribute if line.scope is None else line.scope
+            return f"affinity on {asked} has policy {line.policy}, which must be {' or '.join(fitting)}"
     return None

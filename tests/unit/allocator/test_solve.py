@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.support import checks, make, oracle, strategies
 
 from adjoin_allocator import (
+    Affinity,
     Claim,
     ClaimHold,
     ClaimUID,
@@ -22,8 +23,10 @@ from adjoin_allocator import (
     HoldKind,
     Memo,
     Plan,
+    Policy,
     ReplicaState,
     Request,
+    Scope,
     Snapshot,
     Standing,
     plan,
@@ -132,6 +135,12 @@ def test_a_claim_on_hold_waits_for_the_reason_it_has() -> None:
         pytest.param(replace(make.claim(), requests=()), Code.INVALID_CLAIM, "no requests", id="no requests"),
         pytest.param(
             make.claim("claim", make.request(), make.request()), Code.INVALID_CLAIM, "one name", id="two of one name"
+        ),
+        pytest.param(
+            make.claim("claim", make.request(), Affinity(("gpu",), Policy.MATCH, scope=Scope.NODE)),
+            Code.INVALID_CLAIM,
+            "has policy Match, which must be Required or Preferred",
+            id="a policy that is not a scope's",
         ),
         pytest.param(make.claim("claim", make.request("gpu", 0)), Code.INVALID_CLAIM, "0 devices", id="none of it"),
     ],

@@ -15,6 +15,7 @@ import asyncio
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from tests.controlplane.nodes import create_objects, wait_nodes_ready
 from tests.controlplane.options import Options
 from tests.controlplane.server import ControlPlane
 from tests.support import hardware
-from tests.support.double_use import Recorder
+from tests.support.double_use import Device, Recorder, allocated
 from tests.support.installation import ROOT, Installation, installed
 from tests.support.site import simulated
 from tests.support.waiting import eventually
@@ -56,6 +57,11 @@ def manifests(folder: Path) -> list[Manifest]:
     return [obj for file in sorted(folder.glob("*.yaml")) for obj in yaml.safe_load_all(file.read_text()) if obj]
 
 
+def rival_name(claim: str, index: int) -> str:
+    """Name of the rival's claim and pod for a replica."""
+    return f"{claim}-{index}"
+
+
 def rivals(claims: list[Manifest]) -> list[Manifest]:
     """The same requests as ordinary ResourceClaims, without a constraint, on machines that are as empty: in a
     namespace of their own."""
@@ -65,21 +71,24 @@ def rivals(claims: list[Manifest]) -> list[Manifest]:
         for name, expression in (("gpu", GPU), ("nic", NIC))
     ]  # fmt: skip
     for claim in claims:
-        name = claim["metadata"]["name"]
         requests = [
             {"name": r["name"], "exactly": {"deviceClassName": r.get("device", r["name"]), "count": r.get("count", 1)}}
             for r in claim["spec"]["requests"]
         ]
-        pod_claims = [{"name": "devices", "resourceClaimName": name}]
-        made += [
-            {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": name, "namespace":
-            RIVAL},
-             "spec": {"devices": {"requests": requests}}},
-            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": RIVAL},
-             "spec": {"resourceClaims": pod_claims,
-                      "containers": [{"name": "main", "image": "registry.test/workload:1",
-                                      "resources": {"claims": [{"name": "devices"}]}}]}},
-        ]  # fmt: skip
+        for index in range(claim["spec"].get("replicas", 1)):
+            name = rival_name(claim["metadata"]["name"], index)
+            container = {
+                "name": "main",
+                "image": "registry.test/workload:1",
+                "resources": {"claims": [{"name": "devices"}]},
+            }
+            pod_claims = [{"name": "devices", "resourceClaimName": name}]
+            made += [
+                {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+                 "metadata": {"name": name, "namespace": RIVAL}, "spec": {"devices": {"requests": requests}}},
+                {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": RIVAL},
+                 "spec": {"resourceClaims": pod_claims, "containers": [container]}},
+            ]  # fmt: skip
     return made
 
 
@@ -93,7 +102,7 @@ def roots(plane: ControlPlane) -> dict[tuple[str, str, str], str]:
     }  # fmt: skip
 
 
-def ask_the_scheduler(plane: ControlPlane, claims: list[Manifest]) -> dict[str, tuple[str, list[tuple[str, str, str]]]]:
+def ask_the_scheduler(plane: ControlPlane, claims: list[Manifest]) -> dict[str, tuple[str, list[Device]]]:
     """By claim name: the node and devices that kube-scheduler chooses by itself for the same requests. Leaves
     nothing behind."""
     plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": RIVAL}})
@@ -129,10 +138,10 @@ def ask_the_scheduler(plane: ControlPlane, claims: list[Manifest]) -> dict[str, 
     return found
 
 
-def _side(node: str, chosen: list[tuple[str, str, str]], where: Mapping[tuple[str, str, str], str]) -> list[str]:
+def _side(node: str, chosen: list[Device], where: Mapping[Device, str]) -> list[str]:
     by_driver = {"gpu.nvidia.com": "", "dra.net": ""}
     for driver, _, device in chosen:
-        by_driver[driver] = f"{by_driver[driver]} {device}".strip()
+        by_driver[driver] = f"{by_driver[driver]} {device.removeprefix('pci-')}".strip()
     sits = {where.get(device, "?") for device in chosen}
     if len(chosen) < 2:
         locality = "-"
@@ -143,52 +152,32 @@ def _side(node: str, chosen: list[tuple[str, str, str]], where: Mapping[tuple[st
     return [node, by_driver["gpu.nvidia.com"] or "-", by_driver["dra.net"] or "-", locality]
 
 
-def show(plane: ControlPlane, namespace: str, rival: Mapping[str, tuple[str, list[tuple[str, str, str]]]]) -> bool:
+def show(plane: ControlPlane, namespace: str, rival: Mapping[str, tuple[str, list[Device]]]) -> bool:
     """Prints the table; True when every pod that names a claim runs."""
     where = roots(plane)
-    table = Table(
-        title="What each pod got, and what kube-scheduler's own allocation gave for the same request",
-        title_justify="left",
-    )
-    for column in (
-        "claim",
-        "pod",
-        "phase",
-        "node",
-        "GPU",
-        "NIC",
-        "locality",
-        "│ kube-scheduler: node",
-        "GPU",
-        "NIC",
-        "locality",
-    ):
+    table = Table(title="What each pod got, and what kube-scheduler's own allocation gave for the same request")
+    for column in ("claim", "pod", "phase", "node", "GPU", "NIC", "locality"):
         table.add_column(column, overflow="fold")
-    claims = {
-        one["metadata"]["name"]: one
-        for one in plane.request("GET", f"/apis/adjoin.dev/v1alpha1/namespaces/{namespace}/deviceclaims")["items"]
-    }
+    for column in ("kube-scheduler:\nnode", "GPU", "NIC", "locality"):
+        table.add_column(column, overflow="fold", style="dim")
+    given: dict[str, list[Device]] = {}
+    for one in plane.request("GET", f"/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims")["items"]:
+        for user in one.get("status", {}).get("reservedFor", []):
+            given.setdefault(user["uid"], []).extend(allocated(one))
     running = True
+    seen: Counter[str] = Counter()
     for one in plane.request("GET", f"/api/v1/namespaces/{namespace}/pods?labelSelector=adjoin.dev/claim")["items"]:
         name = one["metadata"]["labels"]["adjoin.dev/claim"]
         phase = one.get("status", {}).get("phase", "Pending")
         running = running and phase == "Running"
-        claim = claims.get(name, {})
-        node = one["spec"].get("nodeName", "-")
-        chosen = [
-            (device["driver"], device["pool"], device["device"])
-            for replica in claim.get("status", {}).get("allocation", {}).get("replicas", [])
-            if replica["node"] == node
-            for device in replica["devices"]
-        ]
-        other_node, other = rival.get(name, ("-", []))
-        table.add_row(
-            name, one["metadata"]["name"], phase, *_side(node, chosen, where), *_side(other_node, other, where)
-        )
+        ours = _side(one["spec"].get("nodeName", "-"), given.get(one["metadata"]["uid"], []), where)
+        theirs = _side(*rival.get(rival_name(name, seen[name]), ("-", [])), where)
+        seen[name] += 1
+        table.add_row(name, one["metadata"]["name"], phase, *ours, *theirs)
     console.print(table)
-    for name, claim in claims.items():
-        for reason in claim.get("status", {}).get("reasons", []):
-            console.print(f"{name} waits: {reason['code']}: {reason['message']}")
+    for one in plane.request("GET", f"/apis/adjoin.dev/v1alpha1/namespaces/{namespace}/deviceclaims")["items"]:
+        for reason in one.get("status", {}).get("reasons", []):
+            console.print(f"{one['metadata']['name']} waits: {reason['code']}: {reason['message']}")
     return running
 
 

@@ -37,7 +37,7 @@ lint: sync  ## Formatting, types, room contracts, generated files
 
 .PHONY: unit
 unit: sync  ## Tests that need no control plane
-	$(RUN) pytest -m "not cluster and not benchmark" $(ARGS)
+	$(RUN) pytest -n auto --dist worksteal -m "not cluster and not benchmark" $(ARGS)
 
 .PHONY: cluster
 cluster: build  ## Tests on a real control plane

@@ -30,7 +30,7 @@ demo: build  ## Claim → neighbouring GPU and NIC → running pod, on a real co
 
 .PHONY: lint
 lint: sync  ## Formatting, types, room contracts, generated files
-	$(RUN) ruff check .
+	$(RUN) ruff check --no-cache .
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) python -m adjoin.api.crd --check

@@ -10,8 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, permutations
 from typing import Any
 
-from adjoin_allocator.selectors import match_all
-
 from adjoin_allocator import (
     Affinity,
     Claim,
@@ -28,6 +26,7 @@ from adjoin_allocator import (
     Standing,
     natural_key,
 )
+from adjoin_allocator.selectors import match_all
 from adjoin_allocator.topology import Verdict, Wiring, attribute_values, wire
 
 Chosen = tuple[str, tuple[tuple[DeviceID, ...], ...]]

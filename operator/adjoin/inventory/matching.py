@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from adjoin_allocator.selectors import match_all
-
 from adjoin.api.common import CELSelector
 from adjoin.facts import PublishedDevice
 from adjoin_allocator.cel import CompileError, Selector, compile_selector
+from adjoin_allocator.selectors import match_all
 
 
 class MatcherError(ValueError):

@@ -247,15 +247,32 @@ class Site:
     # ---------------------------------------------------------------- the end
 
     def close(self) -> None:
-        """Deletes everything made here and waits until it is gone."""
-        self.delete("Namespace", self.namespace)
-        self.wait_gone("Namespace", self.namespace)
+        """Deletes everything made here and waits until nothing of it holds devices any more."""
+        # Workloads first, so that nobody makes new pods; then what has finalizers. A namespace that still has such
+        # objects
+        # when it is deleted is looked at again only after 15 s, so its own end is not waited for.
+        if self.get_namespace() is not None:
+            for kind in ("Deployment", "StatefulSet", "Job", "DeviceClaim", "Pod"):
+                self.plane.request(
+                    "DELETE",
+                    self.path(kind),
+                    {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"},
+                )
+            for kind in ("Pod", "DeviceClaim", "ResourceClaim"):
+                eventually(lambda kind=kind: self.all(kind), lambda left: not left, what=f"every {kind} gone")  #
+                type: ignore[misc]
+            self.delete("Namespace", self.namespace)
         order = {"DevicePool": 0, "DeviceTaintRule": 1}
         for kind, namespace, name in sorted(self._made, key=lambda made: order.get(made[0], 2)):
             if kind != "Namespace" and not namespace:
                 self.delete(kind, name)
                 if kind == "DevicePool":
                     self.wait_gone(kind, name)
+
+    def get_namespace(self) -> Manifest | None:
+        """The site's namespace, unless it is gone or going."""
+        found = self.get("Namespace", self.namespace)
+        return None if found is None or found["metadata"].get("deletionTimestamp") else found
 
 
 def devices(claim: Manifest) -> list[tuple[str, str, str]]:

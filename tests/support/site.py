@@ -11,6 +11,7 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests.controlplane.client import MERGE_PATCH, ApiFailure
@@ -259,8 +260,7 @@ class Site:
                     {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"},
                 )
             for kind in ("Pod", "DeviceClaim", "ResourceClaim"):
-                eventually(lambda kind=kind: self.all(kind), lambda left: not left, what=f"every {kind} gone")  #
-                type: ignore[misc]
+                eventually(partial(self.all, kind), lambda left: not left, what=f"every {kind} gone")
             self.delete("Namespace", self.namespace)
         order = {"DevicePool": 0, "DeviceTaintRule": 1}
         for kind, namespace, name in sorted(self._made, key=lambda made: order.get(made[0], 2)):

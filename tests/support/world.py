@@ -23,6 +23,7 @@ from tests.support.double_use import Change, violations
 from adjoin import facts
 from adjoin.cache import LINGER_SECONDS, View
 from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
+from adjoin.lifecycle import rfc3339
 
 Obj = dict[str, Any]
 Key = tuple[Kind, str, str]
@@ -251,8 +252,6 @@ class World:
     # The API server
 
     def _time(self) -> str:
-        from adjoin.lifecycle import rfc3339
-
         return rfc3339(self.now)
 
     def _commit(self, obj: Obj) -> Obj:

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from adjoin.api.names import ANNOTATION_REPLICA, GROUP
 from adjoin.cache import View
@@ -24,7 +25,12 @@ BUILTIN_FINALIZER = "resource.kubernetes.io/delete-protection"
 
 def rfc3339(moment: float) -> str:
     """`moment` (seconds since the epoch) as Kubernetes writes times, to the second."""
-    return datetime.fromtimestamp(int(moment), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _spelled(int(moment))
+
+
+@lru_cache(maxsize=64)
+def _spelled(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

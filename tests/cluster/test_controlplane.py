@@ -281,7 +281,9 @@ def owner(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any
     """Another program that has started a control plane, and what it says about it."""
     code = """
 import json, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background of a shell inherits it ignored
+# What a shell runs in its background inherits SIGINT ignored, and what nohup runs SIGHUP.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 from tests.controlplane import ControlPlane, Options
 with ControlPlane(Options(controller_manager=False, scheduler=False, kwok=False)) as plane:
     seen = {"root": str(plane.layout.root), "pids": plane.pids(), "supervisor": plane.supervisor_pid}

@@ -160,21 +160,34 @@ async def create_pairs(plane: ControlPlane, pairs: list[tuple[Manifest, Manifest
 
 
 async def _all_bound(plane: ControlPlane, count: int) -> None:
-    """Follows the pods by a watch until `count` are bound; cheap for the server, exact for the clock."""
+    """Follows the pods by a watch until `count` are bound; cheap for the server, exact for the clock.
+
+    A watch that ends before is begun again from a list: what counts is what the API server holds.
+    """
     bound: set[str] = set()
+
+    def note(seen: Manifest) -> None:
+        if seen.get("spec", {}).get("nodeName"):
+            bound.add(seen["metadata"]["name"])
+
+    path = "/api/v1/namespaces/default/pods"
     async with open_session(plane.url, plane.ssl_context, connections=1) as session:
-        path = "/api/v1/namespaces/default/pods?watch=1&resourceVersion=0&timeoutSeconds=600"
-        async with session.get(path, timeout=None) as response:
-            buffer = b""
-            async for chunk in response.content.iter_any():
-                buffer += chunk
-                *lines, buffer = buffer.split(b"\n")
-                for line in lines:
-                    seen = json.loads(line)["object"]
-                    if seen.get("spec", {}).get("nodeName"):
-                        bound.add(seen["metadata"]["name"])
-                if len(bound) >= count:
-                    return
+        while True:
+            async with session.get(path) as response:
+                listed = json.loads(await response.read())
+            for seen in listed["items"]:
+                note(seen)
+            if len(bound) >= count:
+                return
+            version = listed["metadata"]["resourceVersion"]
+            async with session.get(f"{path}?watch=1&resourceVersion={version}", timeout=None) as response:
+                buffer = b""
+                async for chunk in response.content.iter_any():
+                    *lines, buffer = (buffer + chunk).split(b"\n")
+                    for line in lines:
+                        note(json.loads(line)["object"])
+                    if len(bound) >= count:
+                        return
 
 
 def _cpu_seconds(pids: dict[str, int]) -> dict[str, float]:

@@ -5,7 +5,7 @@ errors with path, value and remedy. Nothing here knows the cluster.
 """
 
 from adjoin.api.claim import DeviceClaim, DeviceClaimSpec
-from adjoin.api.claim_status import Allocation, DeviceClaimStatus, Phase, ReasonCode, ReplicaState
+from adjoin.api.claim_status import Allocation, DeviceClaimStatus, Phase
 from adjoin.api.pool import DevicePool, DevicePoolSpec
 from adjoin.api.pool_status import DevicePoolStatus
 from adjoin.api.share import DeviceShare, DeviceShareSpec, DeviceShareStatus
@@ -22,6 +22,4 @@ __all__ = [
     "DeviceShareSpec",
     "DeviceShareStatus",
     "Phase",
-    "ReasonCode",
-    "ReplicaState",
 ]

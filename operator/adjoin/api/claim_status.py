@@ -12,6 +12,8 @@ from pydantic import BaseModel, Field
 from adjoin.api.common import CONDITIONS_TEXT, Conditions, DeviceRef
 from adjoin.api.marks import ATOMIC, ATOMIC_MAP, model_config
 from adjoin.api.scalars import UID, Int, Known, Timestamp
+from adjoin_allocator.model import ReplicaState
+from adjoin_allocator.results import Code
 
 Index = Annotated[Int, Field(ge=0, le=4095)]
 
@@ -27,49 +29,11 @@ class Phase(StrEnum):
     FAILED = "Failed"
 
 
-class ReplicaState(StrEnum):
-    ALLOCATED = "Allocated"
-    INITIALIZING = "Initializing"
-    READY = "Ready"
-    IN_USE = "InUse"
-    RELEASING = "Releasing"
-    FAILED = "Failed"
-
-
 class HookPhase(StrEnum):
     PENDING = "Pending"
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
-
-
-class ReasonCode(StrEnum):
-    """Why a claim is not fully placed; the whole vocabulary."""
-
-    INSUFFICIENT_DEVICES = "InsufficientDevices"
-    FRAGMENTED = "Fragmented"
-    TOPOLOGY_UNSATISFIED = "TopologyUnsatisfied"
-    TOPOLOGY_UNKNOWN = "TopologyUnknown"
-    ATTRIBUTE_MISSING = "AttributeMissing"
-    SELECTOR_UNMATCHED = "SelectorUnmatched"
-    UNHEALTHY = "Unhealthy"
-    QUARANTINED = "Quarantined"
-    DEVICE_RELEASING = "DeviceReleasing"
-    QUOTA_EXCEEDED = "QuotaExceeded"
-    HOST_RESOURCES = "HostResources"
-    NODE_UNAVAILABLE = "NodeUnavailable"
-    DRIVER_UNAVAILABLE = "DriverUnavailable"
-    GANG_INCOMPLETE = "GangIncomplete"
-    SHARE_UNAVAILABLE = "ShareUnavailable"
-    ISOLATION_UNAVAILABLE = "IsolationUnavailable"
-    NOT_ALLOWED = "NotAllowed"
-    IDENTITY_UNKNOWN = "IdentityUnknown"
-    SUSPENDED = "Suspended"
-    HELD_FOR_OTHER = "HeldForOther"
-    POOL_NOT_FOUND = "PoolNotFound"
-    INVALID_CLAIM = "InvalidClaim"
-    POD_GATED = "PodGated"
-    SEARCH_LIMIT = "SearchLimit"
 
 
 class ClaimCondition(StrEnum):
@@ -92,7 +56,7 @@ class Reason(BaseModel):
 
     model_config = model_config()
 
-    code: Annotated[str, Known(ReasonCode)] = Field(description="The reason as one word.")
+    code: Annotated[str, Known(Code)] = Field(description="The reason as one word.")
     nodes: Annotated[Int, Field(ge=0)] = Field(default=0, description="Number of nodes to which it applies.")
     message: Annotated[str, Field(max_length=4096)] = Field(default="", description="The reason with its numbers.")
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Phase, ReplicaState
+from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Phase
 from adjoin.api.defaults import replicas_of
 from adjoin.api.parse import dump
 from adjoin.facts import ClaimFacts, PoolFacts, read_placed
@@ -20,7 +20,7 @@ from adjoin.inventory import Inventory
 from adjoin.lifecycle import contested, entries, rfc3339
 from adjoin.status import pool_status
 from adjoin.status.conditions import Condition, conditions
-from adjoin_allocator.model import ClaimUID, Device, Standing, natural_key
+from adjoin_allocator.model import ClaimUID, Device, ReplicaState, Standing, natural_key
 from adjoin_allocator.results import ClaimPlan, Placement, Plan
 from adjoin_allocator.snapshot import Snapshot
 

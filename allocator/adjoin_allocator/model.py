@@ -24,6 +24,12 @@ from adjoin_allocator.cel import AttributeValue, Quantity, Selector
 ClaimUID = NewType("ClaimUID", str)
 
 _DIGITS = re.compile(r"([0-9]+)")
+_LONGEST_NUMBER = 4000
+
+
+def _number(digits: str) -> int:
+    """Their value; beyond what Python reads (no name that the API server takes is so long), their first digits'."""
+    return int(digits[:_LONGEST_NUMBER])
 
 
 def natural_key(text: str) -> tuple[tuple[str | int, ...], str]:
@@ -32,7 +38,7 @@ def natural_key(text: str) -> tuple[tuple[str | int, ...], str]:
     The text itself comes last, so that names which differ only in leading zeros are still in one fixed order.
     """
     parts = _DIGITS.split(text)
-    return tuple(int(part) if index % 2 else part for index, part in enumerate(parts)), text
+    return tuple(_number(part) if index % 2 else part for index, part in enumerate(parts)), text
 
 
 class DeviceID(NamedTuple):

@@ -56,17 +56,18 @@ def sight(device: Device, pci_keys: Sequence[str], *, with_uuid: bool) -> Sighti
     """What of `device` can tell its row; its uuid only if asked, since that is different on every node."""
     attributes = device.attributes
     pci = pci_address(_text(next((value for key in pci_keys if (value := attributes.get(key)) is not None), None)))
+    # A device that has vanished has no attributes left, but it may be known by its address.
+    own_pci = pci or pci_address(device.hardware_id)
     if device.type is DeviceType.GPU:
         numbers = (attributes.get(f"{device.driver}/{name}") for name in ("minor", "index"))
         number = next((number for number in numbers if type(number) is int), None)
-        own_pci = pci or pci_address(device.hardware_id)
         ids = [_spelling(own_pci)] if own_pci else []
         if with_uuid:
             uuids = (_text(attributes.get(f"{device.driver}/uuid")), device.hardware_id)
             ids += [uuid.casefold() for uuid in uuids if uuid]
-        return Sighting(device.type, device.driver, device.id.device, pci, number, (), tuple(ids))
+        return Sighting(device.type, device.driver, device.id.device, own_pci, number, (), tuple(ids))
     names = tuple(name for key in _NIC_NAMES if (name := _text(attributes.get(key))))
-    return Sighting(device.type, device.driver, device.id.device, pci, None, names, ())
+    return Sighting(device.type, device.driver, device.id.device, own_pci, None, names, ())
 
 
 def names_of_rows(driver: str, pci_keys: Sequence[str], *, with_uuid: bool) -> tuple[str, ...]:
@@ -168,9 +169,23 @@ def _nics_by_order(matrix: Matrix, beside: Sequence[Sighting], own: Sequence[int
 
 def _ordered(
     beside: Sequence[Sighting], devices: Sequence[int], keys: Sequence[Callable[[Sighting], Any]]
-) -> dict[int, int]:
-    """Numbers `devices` by the first key that all of them have, else by name."""
-    usable = next((key for key in keys if all(key(beside[index]) is not None for index in devices)), lambda _: 0)
+) -> dict[int, int] | Misfit:
+    """Numbers `devices` by the first key that all of them have, and by name where none has any.
+
+    A key that only some have tells no order: a device that has vanished is still counted, but says nothing of itself.
+    """
+    usable: Callable[[Sighting], Any] = lambda _: 0  # noqa: E731
+    for key in keys:
+        silent = [index for index in devices if key(beside[index]) is None]
+        if not silent:
+            usable = key
+            break
+        if len(silent) < len(devices):
+            usable = key
+    else:
+        without = next((index for index in devices if usable(beside[index]) is None), None)
+        if without is not None:
+            return Misfit(f"{beside[without].name} does not tell its place among the others, so rows have no order")
     ordered = sorted(
         devices,
         key=lambda index: (usable(beside[index]), natural_key(beside[index].name), natural_key(beside[index].driver)),

@@ -253,7 +253,7 @@ class Site:
         # objects
         # when it is deleted is looked at again only after 15 s, so its own end is not waited for.
         if self.get_namespace() is not None:
-            for kind in ("Deployment", "StatefulSet", "Job", "DeviceClaim", "Pod"):
+            for kind in ("Deployment", "StatefulSet", "Job", "DeviceClaim", "Pod", "ResourceClaim"):
                 self.plane.request(
                     "DELETE",
                     self.path(kind),

@@ -84,11 +84,13 @@ def _text(path: Path) -> str:
 def _parse(name: str, text: str) -> Iterator[Document]:
     try:
         bodies = list(_bodies(text))
+        for number, body in enumerate(bodies, start=1):
+            yield from _flatten(name if len(bodies) == 1 else f"{name}: document {number}", body)
+    except KeyError as error:
+        # PyYAML looks the words of a tagged scalar up in a table (`!!bool maybe`).
+        raise UnreadableInput(f"{name}: {error} is no value of its tag") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UnreadableInput(f"{name}: {_one_line(error)}") from None
-    for number, body in enumerate(bodies, start=1):
-        place = name if len(bodies) == 1 else f"{name}: document {number}"
-        yield from _flatten(place, body)
 
 
 def _one_line(error: Exception) -> str:

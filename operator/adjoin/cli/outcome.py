@@ -12,9 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Phase
 from adjoin.api.defaults import replicas_of
-from adjoin.api.parse import dump
+from adjoin.api.parse import dump, without_nulls
+from adjoin.cli.documents import UnreadableInput
 from adjoin.facts import ClaimFacts, PoolFacts, read_placed
 from adjoin.inventory import Inventory
 from adjoin.lifecycle import contested, entries, rfc3339
@@ -102,7 +105,7 @@ def _claim(
         "name": facts.meta.name,
         "phase": phase.value,
         "gap": None if waits else gap,
-        "replicas": [_complete(replicas[index]) for index in sorted(replicas)],
+        "replicas": [_complete(facts, replicas[index]) for index in sorted(replicas)],
         "nominated": [],
         "conditions": conditions(found, facts.status, facts.meta.generation, now),
         "reasons": [
@@ -133,9 +136,15 @@ def _placed(placement: Placement, now: float) -> Json:
     }
 
 
-def _complete(replica: Json) -> Json:
-    """The replica with every field that its status can have."""
-    shown = dump(AllocatedReplica.model_validate(replica), empty=True)
+def _complete(facts: ClaimFacts, replica: Json) -> Json:
+    """The replica with every field that its status can have. Raises `UnreadableInput` where a status is none."""
+    try:
+        shown = dump(AllocatedReplica.model_validate(without_nulls(replica)), empty=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        where = f"DeviceClaim {facts.meta.key}: status.allocation.replicas: index {replica.get('index')}"
+        raise UnreadableInput(f"{where}: {place}: {first['msg']}") from None
     # What a device was asked for is what people look for first.
     shown["devices"] = [{"request": device["request"], **device} for device in shown["devices"]]
     return shown

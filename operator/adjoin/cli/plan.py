@@ -62,10 +62,10 @@ def _plan(sources: Sequence[str], output: str, now: str | None, one_by_one: bool
     try:
         moment = _moment(now)
         given = read_input(read_documents(sources, sys.stdin), namespace)
+        planned = make_plan(given, moment, one_by_one=one_by_one)
     except (UnreadableInput, BadInput) as error:
         print(f"error: {error}".replace("\n", "\nerror: "), file=sys.stderr)
         return BAD_INPUT
-    planned = make_plan(given, moment, one_by_one=one_by_one)
     for note in planned.notes:
         print(f"warning: {note}", file=sys.stderr)
     for problem in planned.pod_problems:
@@ -76,6 +76,8 @@ def _plan(sources: Sequence[str], output: str, now: str | None, one_by_one: bool
 
 def _moment(text: str | None) -> float | None:
     try:
+        if text is not None and "T" not in text.upper():
+            raise ValueError(text)
         return timestamp(text)
     except ValueError:
         raise UnreadableInput(f"--now {text}: expected a time such as 2026-12-01T08:00:00Z") from None

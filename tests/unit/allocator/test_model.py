@@ -22,3 +22,8 @@ from adjoin_allocator.model import natural_key
 def test_natural_order(ordered: tuple[str, ...]) -> None:
     for given in permutations(ordered):
         assert tuple(sorted(given, key=natural_key)) == ordered
+
+
+def test_natural_order_takes_numbers_of_any_length() -> None:
+    """No name of Kubernetes is so long, but files may hold anything."""
+    assert natural_key("a" + "9" * 5000) > natural_key("a1")

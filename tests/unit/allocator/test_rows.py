@@ -94,6 +94,20 @@ def test_devices_that_cannot_be_given_out_still_have_their_row() -> None:
     assert rows(text(4, 0), [devices[3]]) == "the matrix has 4 GPU rows, the node has 1 GPUs in all pools"
 
 
+def test_a_vanished_gpu_keeps_its_place_by_the_address_it_is_known_by() -> None:
+    """It has no attributes any more; its hardware id says where it sat."""
+    gone = gpu("g3", "0000:8d:00.0")
+    here = [gpu(f"g{index}", pci=f"0000:{bus}:00.0") for index, bus in enumerate(("90", "8f", "8e"))]
+    assert rows(text(4, 0), [*here, gone]) == [3, 2, 1, 0]
+
+
+def test_where_only_some_tell_their_place_there_is_no_order() -> None:
+    """Falling back to names would shift every row after the silent device."""
+    silent = gpu("g3", "GPU-3")
+    here = [gpu(f"g{index}", pci=f"0000:{bus}:00.0") for index, bus in enumerate(("90", "8f", "8e"))]
+    assert rows(text(4, 0), [*here, silent]) == "g3 does not tell its place among the others, so rows have no order"
+
+
 def test_rows_without_a_device_of_the_pool_are_left_alone() -> None:
     nics = [nic("a", rdmaDevice="mlx5_2"), nic("b", rdmaDevice="mlx5_0")]
     assert rows(text(2, 4, ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_bond_0"]), nics) == [4, 2]

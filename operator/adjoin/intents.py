@@ -114,6 +114,8 @@ class Intent:
         next decision
             already counts its devices; None leaves what the cache holds.
         order: Intents are started in this order (smaller first) when more are waiting than may run at once.
+        words: It only tells what is so anyway (a status that nobody waits for, an Event): while others are under way,
+        few of these are.
     """
 
     subject: str
@@ -121,3 +123,4 @@ class Intent:
     steps: tuple[Step, ...]
     assume: Mapping[str, Any] | None = None
     order: int = 0
+    words: bool = False

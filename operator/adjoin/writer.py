@@ -25,9 +25,11 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
+from heapq import heappop, heappush
 from typing import Any, Final, Protocol
 
 import structlog
@@ -51,6 +53,9 @@ from adjoin.metrics import Metrics
 
 CONCURRENCY: Final = 32
 """As a ServiceAccount we share a queue of API priority and fairness: 600 writes at once pass, 2,000 do not."""
+WORDS: Final = 2
+"""So many of these may be words (`Intent.words`) while there is anything else to do. In a burst of claims the API
+server's processors are what everybody waits for, and a pod that can start goes before a line that says it did."""
 FIRST_WAIT: Final = 0.25
 LONGEST_WAIT: Final = 60.0
 SHORT_WAIT: Final = 0.2
@@ -112,10 +117,15 @@ class Writer:
         self._concurrency = concurrency
         self._now = now
         self._rng = rng or random.Random()
-        self._queue: asyncio.PriorityQueue[tuple[int, int, Intent]] = asyncio.PriorityQueue()
+        self._deeds: list[tuple[int, int, Intent]] = []
+        self._words: dict[str, tuple[int, Intent]] = {}
+        self._reports: deque[tuple[int, Intent]] = deque()
+        """Events of deeds that are done."""
+        self._group: asyncio.TaskGroup | None = None
         self._given = 0
         self._since: dict[int, float] = {}
         self._running = 0
+        self._talking = 0
         self._idle = asyncio.Event()
         self._idle.set()
         self._open = True
@@ -126,17 +136,31 @@ class Writer:
     # Handing over
 
     def submit(self, intents: Iterable[Intent]) -> int:
-        """Takes intents whose subject is not busy, and lets the cache assume them. Returns how many were taken."""
+        """Takes all that a decision wants, but for subjects that are busy, and lets the cache assume it. Returns how
+        many were taken.
+
+        Words wait without making their subject busy, for no longer than decisions want them: a deed goes first, and
+        newer words take their place.
+        """
         taken = 0
+        words: dict[str, tuple[int, Intent]] = {}
         for intent in intents:
-            if not self._open or self._said_all(intent) or not self._cache.assume(intent):
+            if not self._open or self._said_all(intent):
                 continue
-            self._cancel_release(intent.subject)
-            self._given += 1
-            self._since[self._given] = asyncio.get_running_loop().time()
-            self._queue.put_nowait((intent.order, self._given, intent))
-            taken += 1
-        self._metrics.writer_queue.set(self.depth)
+            if intent.words:
+                if not self._cache.occupied(intent.subject):
+                    waiting = self._words.get(intent.subject)
+                    words[intent.subject] = waiting[0] if waiting else self._number(), intent
+                    taken += 1
+            elif self._cache.assume(intent):
+                self._cancel_release(intent.subject)
+                heappush(self._deeds, (intent.order, self._number(), intent))
+                taken += 1
+        for subject, (number, _) in self._words.items():
+            if subject not in words:
+                del self._since[number]
+        self._words = dict(sorted(words.items(), key=lambda each: each[1][0]))
+        self._start()
         return taken
 
     async def perform(self, step: Step, *, fenced: bool = True) -> Raw:
@@ -162,17 +186,23 @@ class Writer:
 
     async def run(self) -> None:
         """Works until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for number in range(self._concurrency):
-                group.create_task(self._work(), name=f"writer {number}")
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                self._start()
+                await asyncio.Event().wait()
+        finally:
+            self._group = None
 
     async def drain(self, seconds: float) -> bool:
         """Takes nothing more, drops what has not begun, waits for the rest. Whether all of it ended in time."""
         self._open = False
-        while not self._queue.empty():
-            _, number, intent = self._queue.get_nowait()
+        for _, number, intent in self._deeds:
             del self._since[number]
             self._cache.settle(intent.subject)
+        self._deeds.clear()
+        for number, _ in self._words.values():
+            del self._since[number]
+        self._words.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
@@ -180,25 +210,49 @@ class Writer:
             handle.cancel()
         return not self._running
 
+    # Waiting and starting
+
+    def _number(self) -> int:
+        self._given += 1
+        self._since[self._given] = asyncio.get_running_loop().time()
+        return self._given
+
+    def _start(self) -> None:
+        """Starts what may run now."""
+        while self._group is not None and self._running < self._concurrency:
+            busy = self._deeds or self._running > self._talking
+            if (self._words or self._reports) and (not busy or self._talking < WORDS):
+                number, intent = self._words.pop(next(iter(self._words))) if self._words else self._reports.popleft()
+                if not self._cache.assume(intent):
+                    # A deed is under way: what there is to tell after it is not known yet.
+                    del self._since[number]
+                    continue
+            elif self._deeds:
+                _, number, intent = heappop(self._deeds)
+            else:
+                break
+            self._running += 1
+            self._talking += intent.words
+            self._idle.clear()
+            self._group.create_task(self._work(number, intent), name=f"write {intent.why}")
+        self._metrics.writer_queue.set(self.depth)
+
     # One intent
 
-    async def _work(self) -> None:
-        while True:
-            _, number, intent = await self._queue.get()
-            self._running += 1
-            self._idle.clear()
-            try:
-                await self._carry_out(intent)
-            except Exception:
-                # A fault of ours in one intent must not end the others; its subject waits like one that was refused.
-                _log.exception("an intent could not be carried out", subject=intent.subject, why=intent.why)
-                self._refuse(intent.subject)
-            finally:
-                self._running -= 1
-                if not self._running:
-                    self._idle.set()
-                del self._since[number]
-                self._metrics.writer_queue.set(self.depth)
+    async def _work(self, number: int, intent: Intent) -> None:
+        try:
+            await self._carry_out(intent)
+        except Exception:
+            # A fault of ours in one intent must not end the others; its subject waits like one that was refused.
+            _log.exception("an intent could not be carried out", subject=intent.subject, why=intent.why)
+            self._refuse(intent.subject)
+        finally:
+            self._running -= 1
+            self._talking -= intent.words
+            del self._since[number]
+            self._start()
+            if not self._running:
+                self._idle.set()
 
     async def _carry_out(self, intent: Intent) -> None:
         previous: Raw | None = None
@@ -214,7 +268,8 @@ class Writer:
             for position, step in enumerate(intent.steps):
                 if step.kind is Kind.EVENT and all(later.kind is Kind.EVENT for later in intent.steps[position:]):
                     self._succeed(intent.subject)
-                    await self._say(intent.steps[position:])
+                    report = Intent(f"{intent.subject}/report", "tell", intent.steps[position:], words=True)
+                    self._reports.append((self._number(), report))
                     return
                 if step.kind is Kind.EVENT:
                     await self._say((step,))

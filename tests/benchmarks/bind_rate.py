@@ -1,9 +1,8 @@
 """How fast pods with a neighbouring GPU and NIC get bound: Adjoin beside kube-scheduler's own allocation.
 
 Both run on control planes of equal limits with the same nodes, and both are asked for the same: one GPU and one RDMA
-NIC on one PCIe root, a
-claim and a pod each, created side by side. The clock runs from the first create to the last bind that the API server
-holds.
+NIC on one PCIe root, a claim and a pod each, created side by side. The clock runs from the first create to the last
+bind that the API server holds.
 
     python -m tests.benchmarks.bind_rate --nodes 50 --claims 200 [--raised] [--only adjoin|in-tree]
 """
@@ -245,7 +244,7 @@ def measure(who: str, nodes: int, claims: int, options: Options, *, constrained:
             installation.start_operator()
             plane.request("POST", "/apis/adjoin.dev/v1alpha1/devicepools", pool())
             wait_pool(plane, nodes)
-            recorder = stack.enter_context(Recorder(plane))
+            recorder = stack.enter_context(Recorder(plane, afterwards=True))
             pids["adjoin"] = installation.operators[0].process.pid
             pairs = [(device_claim(name), pod(name, name)) for name in names]
         else:

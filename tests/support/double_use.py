@@ -43,9 +43,14 @@ class Change:
 
 @dataclass
 class Recorder:
-    """Context manager: records from the moment it is entered. `changes` grows while it runs."""
+    """Context manager: records from the moment it is entered. `changes` grows while it runs.
+
+    With `afterwards` it only notes that moment, and `catch_up` reads what happened since: the watch then costs nothing
+    while something is measured. The API server remembers 75 s; beyond that `violations` says that history is lost.
+    """
 
     plane: ControlPlane
+    afterwards: bool = False
     changes: list[Change] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
@@ -57,17 +62,23 @@ class Recorder:
             listed = self.plane.request("GET", path)
             self._note(kind, False, listed["items"])
             version = listed["metadata"]["resourceVersion"]
-            thread = threading.Thread(
-                target=self._follow, args=(kind, path, version), daemon=True, name=f"watch {kind}"
+            self._threads.append(
+                threading.Thread(target=self._follow, args=(kind, path, version), daemon=True, name=f"watch {kind}")
             )
-            thread.start()
-            self._threads.append(thread)
+        if not self.afterwards:
+            self._start()
         return self
+
+    def _start(self) -> None:
+        for thread in self._threads:
+            if thread.ident is None:
+                thread.start()
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(10)
+            if thread.ident is not None:
+                thread.join(10)
 
     def _note(self, kind: str, gone: bool, objects: Iterable[Mapping[str, Any]]) -> None:
         for obj in objects:
@@ -114,6 +125,7 @@ class Recorder:
 
     def catch_up(self, seconds: float = 10.0) -> None:
         """Waits until everything committed up to now was seen."""
+        self._start()
         wanted = {}
         for kind, path in (("DeviceClaim", CLAIMS), ("ResourceClaim", RESOURCE_CLAIMS)):
             items = self.plane.request("GET", path)["items"]

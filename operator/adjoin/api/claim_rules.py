@@ -96,11 +96,11 @@ REQUEST: Final = (
     *(frozen(field, "claim") for field in ("device", "count", "all", "sameDevice", "isolation")),
     *(frozen_list(field, "claim") for field in ("selectors", "firstOf")),
     rule(
-        "has(self.share) == has(oldSelf.share) && (!has(self.share) || (self.share.name == oldSelf.share.name "
+        "has(self.share) ? has(oldSelf.share) && self.share.name == oldSelf.share.name "
         "&& has(self.share.slots) == has(oldSelf.share.slots) "
         "&& (!has(self.share.slots) || self.share.slots == oldSelf.share.slots) "
         "&& has(self.share.profile) == has(oldSelf.share.profile) "
-        "&& (!has(self.share.profile) || self.share.profile == oldSelf.share.profile)))",
+        "&& (!has(self.share.profile) || self.share.profile == oldSelf.share.profile) : !has(oldSelf.share)",
         "share is immutable but for memory and compute; delete the claim and create it anew",
         path=".share",
     ),

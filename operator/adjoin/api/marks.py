@@ -53,7 +53,8 @@ def optional(path: str, default: str) -> str:
 def frozen(field: str, kind: str) -> Mark:
     """A field that may not change, nor appear or vanish, once the object exists."""
     return rule(
-        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        # Every look at a field costs the API server a copy of all fields' schemas, at every write of the status too.
+        f"has(self.{field}) ? has(oldSelf.{field}) && self.{field} == oldSelf.{field} : !has(oldSelf.{field})",
         f"{field} is immutable; delete the {kind} and create it anew",
         path=f".{field}",
     )

@@ -12,7 +12,7 @@ from adjoin.delivery import Cargo, Notice, assign, event_step, hand_over, parts,
 from adjoin.facts import ClaimFacts, PodFacts, read_placed
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.inventory import Inventory, asked_pool
-from adjoin.lifecycle import Member, add_finalizer, drop_finalizer, enter, review
+from adjoin.lifecycle import Member, add_finalizer, drop_finalizer, enter, entries, review
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool, ReplicaState, Standing
 from adjoin_allocator.results import ClaimPlan
@@ -56,8 +56,10 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     notice = claim_notice(claim, status, fresh) if patch else None
     if notice is not None:
         steps.append(event_step(Kind.DEVICE_CLAIM, meta, notice, "Decide", now))
-    order = ORDER_PLACE if fresh or served else ORDER_RELEASE if found.removals else ORDER_SHOW
-    why = "place" if fresh else "deliver" if served else "release" if found.removals else "show claim"
+    # A replica that leaves the status sets its devices free: others wait for that.
+    freed = len(members) < len(entries(claim))
+    order = ORDER_PLACE if fresh or served else ORDER_RELEASE if found.removals or freed else ORDER_SHOW
+    why = "place" if fresh else "deliver" if served else "release" if found.removals or freed else "show claim"
     work.want(meta.uid, why, steps, order, status if patch else None)
     for step in found.removals:
         if step.kind is Kind.POD:

@@ -98,10 +98,11 @@ class Decider:
                 own = Work(scene.view.busy)
                 decide_claim(claim, scene, own)
                 work.take(own)
-                restless = own.intents or own.withheld
-                known = None if restless else Settled(facts, nodes, min(own.wakes, default=None))
+                restless = own.withheld or not all(each.words for each in own.intents)
+                known = None if restless else Settled(facts, nodes, min(own.wakes, default=None), tuple(own.intents))
             else:
                 work.wake(known.wake_at)
+                work.intents += known.words
             if known is not None:
                 settled[uid] = known
         self._settled = settled

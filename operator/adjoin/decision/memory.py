@@ -1,5 +1,5 @@
-"""What a claim's decision depends on, so that one that needed nothing is not looked at again while all of that is the
-same.
+"""What a claim's decision depends on, so that one that needed nothing to be done is not looked at again while all of
+that is the same. Words that wait for their turn are asked for again as they are.
 
 This changes speed and nothing else.
 """
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from adjoin.decision.scene import Scene
 from adjoin.facts import ClaimFacts
+from adjoin.intents import Intent
 from adjoin.inventory import asked_pool
 from adjoin.lifecycle import LABEL_POD, entries
 from adjoin_allocator.model import ClaimUID
@@ -21,11 +22,12 @@ _COMPARED = (str, float, tuple, ClaimPlan, dict)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
-    """A claim that needed nothing: what it depended on, and until when that is so."""
+    """A claim that needed nothing, or nothing but words: what it depended on, and until when that is so."""
 
     facts: tuple[object, ...]
     nodes: tuple[str, ...]
     wake_at: float | None
+    words: tuple[Intent, ...] = ()
 
     def over(self, now: float) -> bool:
         return self.wake_at is not None and self.wake_at <= now

@@ -52,7 +52,7 @@ class Work:
         if found and subject in self.busy:
             self.withheld = True
         elif found:
-            self.intents.append(Intent(subject, why, found, assume, order))
+            self.intents.append(Intent(subject, why, found, assume, order, words=order >= ORDER_SHOW))
 
     def wake(self, at: float | None) -> None:
         if at is not None:

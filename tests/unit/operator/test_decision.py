@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 
 import pytest
@@ -14,9 +15,10 @@ from tests.support.small import cluster
 from tests.support.world import Crash, World
 
 from adjoin.decision import Decider, turn
-from adjoin.intents import Kind, Step, Verb
+from adjoin.intents import Intent, Kind, Step, Verb
 
 CLAIM = (Verb.PATCH_STATUS, Kind.DEVICE_CLAIM)
+TIME = re.compile(r"(?<='eventTime': )'[^']+'|(?<='lastTransitionTime': )'[^']+'")
 
 
 def requests(world: World) -> list[tuple[Verb, Kind]]:
@@ -107,8 +109,9 @@ def test_a_fresh_process_decides_as_one_that_ran_all_the_time() -> None:
             world.kubernetes()
 
 
-def _plain(intents: tuple[object, ...]) -> list[str]:
-    return [str(intent) for intent in intents]
+def _plain(intents: tuple[Intent, ...]) -> list[str]:
+    """As text. Words carry the time at which they were first wanted, which a fresh process takes to be now."""
+    return [TIME.sub("(then)", str(intent)) if intent.words else str(intent) for intent in intents]
 
 
 def start(world: World) -> None:

@@ -17,7 +17,7 @@ from adjoin.cache import Cache
 from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
 from adjoin.kube import AlreadyExists, Conflict
 from adjoin.metrics import Metrics
-from adjoin.writer import FIRST_WAIT, LONGEST_WAIT, NotLeading, Writer
+from adjoin.writer import FIRST_WAIT, LONGEST_WAIT, WORDS, NotLeading, Writer
 
 NOW = 1_000.0
 Obj = dict[str, Any]
@@ -98,6 +98,10 @@ def status(obj: Obj, phase: str, **more: Any) -> Step:
 
 def set_phase(obj: Obj, phase: str = "Allocated", *, order: int = 0, steps: tuple[Step, ...] = ()) -> Intent:
     return Intent(obj["metadata"]["uid"], "allocate", (status(obj, phase), *steps), {"phase": phase}, order)
+
+
+def words(obj: Obj, phase: str = "InUse") -> Intent:
+    return Intent(obj["metadata"]["uid"], "show claim", (status(obj, phase),), {"phase": phase}, words=True)
 
 
 def event(name: str = "e1") -> Step:
@@ -196,6 +200,59 @@ async def test_smaller_order_goes_first() -> None:
         at.submit(*(set_phase(claim, order=-number) for number, claim in enumerate(claims)))
         await until(lambda: at.writer.depth == 0)
         assert [one.path.split("/")[-2] for one in at.api.calls("PATCH")] == ["job-3", "job-2", "job-1", "job-0"]
+
+
+class TestWords:
+    """What only tells waits for what does, and never stands in its way."""
+
+    @virtual
+    async def test_few_run_while_there_is_something_to_do_and_all_when_there_is_not(self) -> None:
+        async with desk(concurrency=8) as at:
+            deed, *others = [at.claim(f"job-{number}") for number in range(9)]
+            at.api.hang(method="PATCH", times=1 + WORDS, afterwards=True)
+            at.submit(set_phase(deed), *(words(claim) for claim in others))
+            await settled(1)
+            assert len(at.api.calls("PATCH")) == 1 + WORDS
+            assert at.writer.depth == 9
+            await until(lambda: at.writer.depth == 0)
+            assert [at.stored(f"job-{number}") for number in range(1, 9)] == ["InUse"] * 8
+
+    @virtual
+    async def test_their_subject_is_free_for_a_deed_until_they_are_sent(self) -> None:
+        async with desk(concurrency=1) as at:
+            first, second = at.claim("first"), at.claim("second")
+            at.api.hang(method="PATCH", times=1)
+            at.submit(set_phase(first))
+            await settled()
+            at.submit(words(second))
+            assert not at.busy(second)
+            assert at.submit(set_phase(second, "Pending"), words(second)) == 1
+            await until(lambda: at.writer.depth == 0)
+            assert at.stored("second") == "Pending"
+            assert len(at.api.calls("PATCH")) == 2
+
+    @virtual
+    async def test_what_the_newest_decision_says_is_said_and_nothing_else(self) -> None:
+        async with desk(concurrency=1) as at:
+            first, second, third = at.claim("first"), at.claim("second"), at.claim("third")
+            at.api.hang(method="PATCH", times=1)
+            at.submit(set_phase(first))
+            await settled()
+            at.submit(words(second, "Allocated"), words(third))
+            at.submit(words(second, "InUse"))
+            await until(lambda: at.writer.depth == 0)
+            assert (at.stored("second"), at.stored("third")) == ("InUse", None)
+
+    @virtual
+    async def test_the_events_of_a_deed_do_not_keep_its_subject_nor_a_stop(self) -> None:
+        async with desk() as at:
+            claim = at.claim()
+            at.api.hang(method="POST", path="events", times=1, afterwards=True)
+            at.submit(set_phase(claim, steps=(event(),)))
+            await until(lambda: not at.busy(claim))
+            assert at.writer.depth == 1
+            assert await at.writer.drain(60)
+            assert len(at.api.objects[Kind.EVENT]) == 1
 
 
 class TestErrors:

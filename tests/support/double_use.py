@@ -161,38 +161,38 @@ def _owner(claim: Mapping[str, Any]) -> str:
 def violations(changes: Iterable[Change]) -> list[str]:
     """The check over recorded changes, in whatever order they were noted."""
     found: list[str] = []
-    claims: dict[str, tuple[str, list[Device]]] = {}
-    deliveries: dict[str, tuple[str, str, list[Device]]] = {}
+    # By device: who holds it (UID → name), and what gives it to pods (UID → name and owner).
+    holders: dict[Device, dict[str, str]] = defaultdict(dict)
+    givers: dict[Device, dict[str, tuple[str, str]]] = defaultdict(dict)
+    before: dict[tuple[str, str], list[Device]] = {}
     for change in sorted(changes, key=lambda c: c.revision):
         meta = change.obj["metadata"]
-        name = f"{meta['namespace']}/{meta['name']}"
+        uid, name = meta["uid"], f"{meta['namespace']}/{meta['name']}"
+        for device in before.pop((change.kind, uid), []):
+            (holders if change.kind == "DeviceClaim" else givers)[device].pop(uid, None)
+        if change.gone:
+            continue
+        devices = held(change.obj) if change.kind == "DeviceClaim" else allocated(change.obj)
+        before[change.kind, uid] = devices
+        for device in devices:
+            if change.kind == "DeviceClaim":
+                holders[device][uid] = name
+            else:
+                givers[device][uid] = (name, _owner(change.obj))
+        at = f"revision {change.revision}"
         if change.kind == "DeviceClaim":
-            claims.pop(meta["uid"], None)
-            devices = held(change.obj)
-            if not change.gone:
-                claims[meta["uid"]] = (name, devices)
-                found += [
-                    f"revision {change.revision}: DeviceClaim {name} names {device} twice"
-                    for device in sorted(set(devices))
-                    if devices.count(device) > 1
-                ]
-        else:
-            deliveries.pop(meta["uid"], None)
-            devices = allocated(change.obj)
-            if not change.gone and devices:
-                deliveries[meta["uid"]] = (name, _owner(change.obj), devices)
-        for device in devices if not change.gone else []:
-            holders = {uid: held_by for uid, (held_by, those) in claims.items() if device in those}
-            givers = {uid: (by, owner) for uid, (by, owner, those) in deliveries.items() if device in those}
-            if len(holders) > 1:
-                found.append(f"revision {change.revision}: {device} is held by DeviceClaims {sorted(holders.values())}")
-            if len(givers) > 1:
-                names = sorted(by for by, _ in givers.values())
-                found.append(f"revision {change.revision}: {device} is in ResourceClaims {names}")
-            for by, owner in givers.values():
-                strangers = sorted(held_by for uid, held_by in holders.items() if uid != owner)
+            found += [
+                f"{at}: DeviceClaim {name} names {device} twice"
+                for device in sorted(set(devices))
+                if devices.count(device) > 1
+            ]
+        for device in devices:
+            if len(holders[device]) > 1:
+                found.append(f"{at}: {device} is held by DeviceClaims {sorted(holders[device].values())}")
+            if len(givers[device]) > 1:
+                found.append(f"{at}: {device} is in ResourceClaims {sorted(by for by, _ in givers[device].values())}")
+            for by, owner in givers[device].values():
+                strangers = sorted(held_by for uid, held_by in holders[device].items() if uid != owner)
                 if strangers:
-                    found.append(
-                        f"revision {change.revision}: {device} is in ResourceClaim {by} but held by {strangers}"
-                    )
+                    found.append(f"{at}: {device} is in ResourceClaim {by} but held by {strangers}")
     return found

@@ -12,7 +12,8 @@ help:  ## Show this list
 
 .PHONY: uv
 uv:
-	@command -v uv >/dev/null || $(PYTHON) -m pip install --quiet --user uv || $(PYTHON) -m pip install --quiet --user --break-system-packages uv
+	@command -v uv >/dev/null || $(PYTHON) -m pip install --quiet --user uv || $(PYTHON) -m pip install --quiet --user --break-system-packages uv \
+		|| $(PYTHON) -m pip install --quiet uv
 
 export PATH := $(shell $(PYTHON) -m site --user-base 2>/dev/null)/bin:$(PATH)
 

@@ -12,9 +12,11 @@ help:  ## Show this list
 
 .PHONY: uv
 uv:
-	@command -v uv >/dev/null || $(PYTHON) -m pip install --quiet --user uv || $(PYTHON) -m pip install --quiet --user --break-system-packages uv \
-		|| $(PYTHON) -m pip install --quiet uv
+	@command -v uv >/dev/null || $(PYTHON) -m pip install --quiet $(PIP_WHERE) uv \
+		|| $(PYTHON) -m pip install --quiet $(PIP_WHERE) --break-system-packages uv
 
+# Inside a virtual environment there is no user site.
+PIP_WHERE = $(shell $(PYTHON) -c 'import sys; print("--user" if sys.prefix == sys.base_prefix else "")')
 export PATH := $(shell $(PYTHON) -m site --user-base 2>/dev/null)/bin:$(PATH)
 
 .PHONY: sync

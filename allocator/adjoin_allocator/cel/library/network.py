@@ -3,39 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from adjoin_allocator.cel.addresses import CIDR as CIDRValue
 from adjoin_allocator.cel.addresses import IP as IPValue
 from adjoin_allocator.cel.addresses import parse_cidr, parse_ip
 from adjoin_allocator.cel.declarations import Function, member, overload
-from adjoin_allocator.cel.errors import EvaluationError
 from adjoin_allocator.cel.formats import FORMATS, NamedFormat
+from adjoin_allocator.cel.library.parsing import parsed, parses
 from adjoin_allocator.cel.types import BOOL, CIDR, FORMAT, INT, IP, STRING, URL, list_of, map_of, optional_of
 from adjoin_allocator.cel.urls import URL as URLValue
 from adjoin_allocator.cel.urls import is_url, parse_url
 from adjoin_allocator.cel.values import NONE, MapValue, Optional
 
-_T = TypeVar("_T")
-
-
-def _parsed(parse: Callable[[str], _T], text: str) -> _T:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise EvaluationError(str(error)) from error
-
-
-def _is(parse: Callable[[str], object], text: str) -> bool:
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True
-
 
 def _ip(text: str) -> IPValue:
-    return _parsed(parse_ip, text)
+    return parsed(parse_ip, text)
 
 
 def _is_canonical(text: str) -> bool:
@@ -43,7 +26,7 @@ def _is_canonical(text: str) -> bool:
 
 
 def _cidr(text: str) -> CIDRValue:
-    return _parsed(parse_cidr, text)
+    return parsed(parse_cidr, text)
 
 
 def _contains_ip(block: CIDRValue, address: IPValue) -> bool:
@@ -73,7 +56,7 @@ def _validate(named: NamedFormat, text: str) -> Optional:
 
 
 FUNCTIONS: Final = (
-    Function("url", (overload("string_to_url", (STRING,), URL, lambda text: _parsed(parse_url, text)),)),
+    Function("url", (overload("string_to_url", (STRING,), URL, lambda text: parsed(parse_url, text)),)),
     Function("getScheme", (member("url_get_scheme", (URL,), STRING, lambda url: url.scheme),)),
     Function("getHost", (member("url_get_host", (URL,), STRING, lambda url: url.host),)),
     Function("getHostname", (member("url_get_hostname", (URL,), STRING, URLValue.hostname),)),
@@ -97,7 +80,7 @@ FUNCTIONS: Final = (
         "isLinkLocalUnicast", (member("ip_is_link_local_unicast", (IP,), BOOL, lambda ip: ip.address.is_link_local),)
     ),
     Function("isGlobalUnicast", (member("ip_is_global_unicast", (IP,), BOOL, IPValue.is_global_unicast),)),
-    Function("isIP", (overload("is_ip", (STRING,), BOOL, lambda text: _is(parse_ip, text)),)),
+    Function("isIP", (overload("is_ip", (STRING,), BOOL, lambda text: parses(parse_ip, text)),)),
     Function("cidr", (overload("string_to_cidr", (STRING,), CIDR, _cidr),)),
     Function(
         "containsIP",
@@ -115,7 +98,7 @@ FUNCTIONS: Final = (
     ),
     Function("prefixLength", (member("cidr_prefix_length", (CIDR,), INT, lambda c: c.bits),)),
     Function("masked", (member("cidr_masked", (CIDR,), CIDR, CIDRValue.masked),)),
-    Function("isCIDR", (overload("is_cidr", (STRING,), BOOL, lambda text: _is(parse_cidr, text)),)),
+    Function("isCIDR", (overload("is_cidr", (STRING,), BOOL, lambda text: parses(parse_cidr, text)),)),
     Function("validate", (member("format-validate", (FORMAT, STRING), optional_of(list_of(STRING)), _validate),)),
     Function("format.named", (overload("format-named", (STRING,), optional_of(FORMAT), _named),)),
     *(

@@ -3,47 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from adjoin_allocator.cel.declarations import Function, member, overload
 from adjoin_allocator.cel.errors import EvaluationError
+from adjoin_allocator.cel.library.parsing import parsed, parses
 from adjoin_allocator.cel.quantity import Quantity
 from adjoin_allocator.cel.types import BOOL, DOUBLE, INT, QUANTITY, SEMVER, STRING
 from adjoin_allocator.cel.values import INT_MAX, INT_MIN
 from adjoin_allocator.cel.version import Version
 
-_T = TypeVar("_T")
-
-
-def _parsed(parse: Callable[[str], _T], text: str) -> _T:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise EvaluationError(str(error)) from error
-
-
-def _is(parse: Callable[[str], object], text: str) -> bool:
-    try:
-        parse(text)
-    except ValueError:
-        return False
-    return True
-
 
 def _quantity(text: str) -> Quantity:
-    return _parsed(Quantity.parse, text)
+    return parsed(Quantity.parse, text)
 
 
 def _is_quantity(text: str) -> bool:
-    return _is(Quantity.parse, text)
+    return parses(Quantity.parse, text)
 
 
 def _semver(text: str, mend: bool = False) -> Version:
-    return _parsed(Version.parse_tolerant if mend else Version.parse, text)
+    return parsed(Version.parse_tolerant if mend else Version.parse, text)
 
 
 def _is_semver(text: str, mend: bool = False) -> bool:
-    return _is(Version.parse_tolerant if mend else Version.parse, text)
+    return parses(Version.parse_tolerant if mend else Version.parse, text)
 
 
 def _as_integer(amount: Quantity) -> int:

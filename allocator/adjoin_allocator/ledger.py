@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from operator import is_not
 
+from adjoin_allocator.demand import Market, want
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HoldKind, PlacedReplica, ReplicaState, Standing
 from adjoin_allocator.nodes import Nodes, PoolIndex, Sort, State
 from adjoin_allocator.results import DeviceCounts
@@ -186,12 +187,14 @@ class Ledger:
         conflicts: By claim the indexes of its replicas that name a device of an older claim.
         lacking: By claim the indexes of wanted replicas without devices; claims that lack none, or are being deleted,
             are not in it.
+        markets: By pool that is asked what replicas of its claims want; claims that are being deleted want nothing.
     """
 
     def __init__(self, nodes: Nodes) -> None:
         self.pools: dict[str, PoolLedger] = {}
         self.conflicts: dict[ClaimUID, tuple[int, ...]] = {}
         self.lacking: dict[ClaimUID, tuple[int, ...]] = {}
+        self.markets: dict[str, Market] = {}
         self._nodes = nodes
         self._journal: list[tuple[PoolLedger, int, int, bool]] = []
         self._claims: tuple[Claim, ...] = ()
@@ -254,6 +257,7 @@ class Ledger:
             if claim.uid not in kept:
                 for entry in known.pop(claim.uid)[1]:
                     entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
+                self._trade(claim, -1)
                 self.lacking.pop(claim.uid, None)
         for claim in here:
             if claim.uid in kept:
@@ -285,6 +289,7 @@ class Ledger:
     def _rebuild(self, snapshot: Snapshot, indexes: Mapping[str, PoolIndex], now: float) -> None:
         self.pools = {name: PoolLedger(index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
+        self.markets = {}
 
         def age(claim: Claim) -> tuple[float, str]:
             return now if claim.created is None else claim.created, claim.uid
@@ -319,6 +324,14 @@ class Ledger:
             missing = tuple(index for index in range(claim.replicas) if index not in present)
             if missing:
                 self.lacking[claim.uid] = missing
+        self._trade(claim, 1)
+
+    def _trade(self, claim: Claim, sign: int) -> None:
+        """What a claim wants is in its pool's market, or no longer."""
+        wanted = None if claim.deleting else want(claim.requests, claim.affinity)
+        if wanted is not None:
+            market = self.markets.setdefault(claim.pool, Market())
+            market.add(wanted, sign * claim.replicas, sign * len(self.lacking.get(claim.uid, ())))
 
     def _places(self, replica: PlacedReplica, back: bool) -> Iterator[_Entry]:
         """What a replica's status names, as far as it exists; of a device that is named twice once."""

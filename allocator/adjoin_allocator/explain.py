@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from adjoin_allocator.cost import AttributeLine, ScopeLine
 from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help
 from adjoin_allocator.model import Scope, Standing
-from adjoin_allocator.nodes import CORDONED, GONE, NOT_READY, TAINTED, NodeView
+from adjoin_allocator.nodes import CORDONED, DELETING, GONE, NOT_READY, TAINTED, NodeView
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.selectors import survey
 from adjoin_allocator.topology import attribute_values, bits
@@ -348,6 +348,7 @@ _CLASSES = (
     CORDONED,
     NOT_READY,
     TAINTED,
+    DELETING,
     GONE,
     "topology",
     "search limit",

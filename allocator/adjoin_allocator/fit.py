@@ -20,11 +20,12 @@ from enum import StrEnum
 from adjoin_allocator.cost import ISLAND_SCOPES, Mode, Signature, Term, blocks_lost, line_terms, packing
 from adjoin_allocator.demand import Stake, assumed, lost, places
 from adjoin_allocator.hierarchy import Relation, Vertex, grow
-from adjoin_allocator.model import Scope
+from adjoin_allocator.model import SCOPES, Scope
 from adjoin_allocator.nodes import Shape, Sort, State, Values
 from adjoin_allocator.pairing import pair
 from adjoin_allocator.search import BAN, Clique, Pairing, Problem, SearchLimit, search
 from adjoin_allocator.topology import Wiring, bits
+from adjoin_allocator.wiring import LEVELS as RANK_LEVELS
 
 STATE_LIMIT = 1_000_000
 """States that one search may see."""
@@ -531,7 +532,7 @@ def _locality(signature: Signature, wiring: Wiring, masks: Sequence[int]) -> Ite
     }
     for one, mine in enumerate(devices):
         if len(mine) > 1:
-            yield one, one, _farthest(wiring, [(a, b) for place, a in enumerate(mine) for b in mine[place + 1 :]])
+            yield one, one, _set_level(wiring, mine, masks[one])
         for other in range(one + 1, len(devices)):
             lines = banned[Term((one,), (other,))]
 
@@ -545,6 +546,16 @@ def _locality(signature: Signature, wiring: Wiring, masks: Sequence[int]) -> Ite
             found = pair(mine, devices[other], cost)
             if found and found[1]:
                 yield one, other, _farthest(wiring, found[1])
+
+
+def _set_level(wiring: Wiring, devices: Sequence[int], mask: int) -> str:
+    """The level of all devices of one request together: that of the farthest pair, or a farther one where lists match
+    pair by pair and the whole set shares no value.
+    """
+    level = _farthest(wiring, [(one, other) for at, one in enumerate(devices) for other in devices[at + 1 :]])
+    rank = max(wiring.rank[one][other] for one in devices for other in devices)
+    shared = next(scope.rank for scope in SCOPES[rank:] if wiring.share(scope, mask))
+    return level if shared == rank else RANK_LEVELS[shared]
 
 
 def _farthest(wiring: Wiring, pairs: Sequence[tuple[int, int]]) -> str:

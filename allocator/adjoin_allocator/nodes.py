@@ -182,6 +182,7 @@ class PoolIndex:
 
 
 GONE = "gone"
+DELETING = "being deleted"
 NOT_READY = "not ready"
 CORDONED = "cordoned"
 TAINTED = "tainted"
@@ -191,6 +192,8 @@ def closed(node: Node | None, pool: Pool) -> tuple[str, str] | None:
     """Why `node` takes nothing new for `pool`, as a class and a sentence, or None when it does."""
     if node is None or not node.exists:
         return GONE, "has no Node object"
+    if node.deleting:
+        return DELETING, "is being deleted"
     if not node.ready:
         return NOT_READY, "is not ready"
     if node.unschedulable:

@@ -121,7 +121,7 @@ def takes_claims(node: Node, pool: Pool) -> bool:
     """Whether a node takes anything new."""
     taints = [taint for taint in node.taints if taint.effect in ("NoSchedule", "NoExecute")]
     tolerated = all(any(toleration.tolerates(taint) for toleration in pool.tolerations) for taint in taints)
-    return node.exists and node.ready and not node.unschedulable and tolerated
+    return node.exists and not node.deleting and node.ready and not node.unschedulable and tolerated
 
 
 class Bench:

@@ -95,11 +95,11 @@ def pinned_to(pod: PodFacts) -> frozenset[str]:
 
 
 def _lingers(entry: Raw | None, pod_uid: str, relations: Relations, inventory: Inventory) -> float | None:
-    """Until when a pod that is gone may still run. Nobody has seen its containers end on a node that is not ready: only
-    the end of the node, its return, or its out-of-service taint tells."""
+    """Until when a pod that is gone may still run. Nobody has seen its containers end on a node that is not ready or
+    is being deleted: only the end of the node, its return, or its out-of-service taint tells."""
     node = inventory.nodes.get(str(entry.get("node") or "")) if entry is not None else None
     used = entry is not None and entry.get("state") in _USED_STATES
-    lost = node is not None and node.exists and not node.ready
+    lost = node is not None and node.exists and (node.deleting or not node.ready)
     if used and lost and node is not None and not any(taint.key == OUT_OF_SERVICE for taint in node.taints):
         return math.inf
     return relations.lingering.get(pod_uid)

@@ -286,6 +286,14 @@ def test_many_nodes_are_counted_and_a_few_named() -> None:
     assert "n0 is not ready, n1 is not ready, n2 is not ready and 3 more" in reason.message
 
 
+def test_a_node_that_goes_is_said_to_go() -> None:
+    devices = [device for name in "ab" for device in make.flat(name, 1)]
+    nodes = [make.node("a", deleting=True), make.node("b", ready=False)]
+    (reason,) = reasons(make.snapshot(devices, [make.claim()], nodes=nodes))
+    assert reason.code is Code.NODE_UNAVAILABLE
+    assert "a is being deleted, b is not ready; 2 nodes: 1 not ready, 1 being deleted" in reason.message
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(strategies.snapshots())
 def test_numbers_add_up_in_every_reason(snapshot: Snapshot) -> None:

@@ -278,6 +278,22 @@ def test_unhealthy_devices_that_would_not_be_enough_are_not_blamed() -> None:
     assert [reason.code for reason in reasons(make.snapshot(devices, claims))] == [Code.INSUFFICIENT_DEVICES]
 
 
+@pytest.mark.parametrize(
+    ("rails", "most"),
+    [
+        pytest.param([0, *range(39)], 39, id="forty NICs of which two share a rail"),
+        pytest.param([(0, 1), (1, 2), (2, 3), (3, 0)], 2, id="a ring of lists"),
+        pytest.param([(0, 1), 0, 1, 5], 3, id="a list that two others fill"),
+        pytest.param([(at, at + 1) for at in range(40)], 20, id="a long chain of lists"),
+    ],
+)
+def test_how_many_distinct_devices_there_are(rails: Sequence[object], most: int) -> None:
+    nics = [make.device(f"nic-{at}", attributes={"dra.net/rail": rail}) for at, rail in enumerate(rails)]
+    asked = make.claim("claim", make.request("nic", len(nics)), make.distinct("dra.net/rail", "nic"))
+    (reason,) = reasons(make.snapshot(nics, [asked]))
+    assert f"{most} of {len(nics)} distinct devices available" in reason.message
+
+
 def test_many_nodes_are_counted_and_a_few_named() -> None:
     devices = [device for at in range(6) for device in make.flat(f"n{at}", 1)]
     nodes = [make.node(f"n{at}", ready=False) for at in range(6)]

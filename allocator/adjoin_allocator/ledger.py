@@ -8,7 +8,8 @@ true.
 
 When two statuses name one device, the older claim (creation time, then UID) keeps it. The other's replica loses: it
 counts as not placed, its index is in `conflicts`, and what else it names stays taken, as on its way back, until its
-status no longer does.
+status no longer does. So does a replica that names a device twice, and so it is with what a status lists under an index
+that it has already given.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ class Ledger:
 
     Attributes:
         pools: By name.
-        conflicts: By claim the indexes of its replicas that name a device of an older claim.
+        conflicts: By claim the indexes of its replicas that name a device of an older claim, or one device twice.
         lacking: By claim the indexes of wanted replicas without devices; claims that lack none, or are being deleted,
             are not in it.
         markets: By pool that is asked what replicas of its claims want; claims that are being deleted want nothing.
@@ -262,7 +263,7 @@ class Ledger:
         for claim in here:
             if claim.uid in kept:
                 continue
-            if claim.uid in known:
+            if claim.uid in known or _repeats(claim):
                 return False
             entries: list[_Entry] = []
             for replica in claim.placed:
@@ -297,10 +298,15 @@ class Ledger:
         for claim in sorted(snapshot.claims, key=age):
             entries: list[_Entry] = []
             lost = []
+            seen: set[int] = set()
             for replica in sorted(claim.placed, key=lambda replica: replica.index):
-                back = claim.deleting or replica.state is ReplicaState.RELEASING
+                again = replica.index in seen
+                seen.add(replica.index)
+                back = claim.deleting or again or replica.state is ReplicaState.RELEASING
                 mine = list(self._places(replica, back))
-                if any(entry.pool.claims(entry.position) & entry.mask for entry in mine):
+                if again:
+                    mine = [replace(entry, mask=entry.mask & ~entry.pool.claims(entry.position)) for entry in mine]
+                elif _doubled(replica) or any(entry.pool.claims(entry.position) & entry.mask for entry in mine):
                     lost.append(replica.index)
                     mine = [
                         replace(entry, mask=entry.mask & ~entry.pool.claims(entry.position), back=True)
@@ -351,6 +357,17 @@ class Ledger:
             if found is not None:
                 index, position, bit = found
                 self.pools[index.pool.name].taken(position, 1 << bit, hold.kind is HoldKind.RELEASING, add)
+
+
+def _doubled(replica: PlacedReplica) -> bool:
+    """Whether it names a device twice: it has fewer than it says."""
+    return len({device.id for device in replica.devices}) < len(replica.devices)
+
+
+def _repeats(claim: Claim) -> bool:
+    """Whether its status says something twice."""
+    indexes = {replica.index for replica in claim.placed}
+    return len(indexes) < len(claim.placed) or any(map(_doubled, claim.placed))
 
 
 def _common(one: Sequence[Claim], other: Sequence[Claim]) -> int:

@@ -14,7 +14,7 @@ from adjoin.api.defaults import replicas_of
 from adjoin.facts import ClaimFacts, PodFacts, Raw, ResourceClaimFacts, read_placed
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import LABEL_POD, LABEL_REPLICA, Relations
-from adjoin_allocator.model import ReplicaState
+from adjoin_allocator.model import DeviceID, ReplicaState
 
 STRAY = -1
 """Index of a use that belongs to no replica that the claim has."""
@@ -113,12 +113,10 @@ def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tu
     devices; it is taken for the user of a replica on its node.
     """
     holding = {int(entry.get("index") or 0): entry for entry in entries(claim)}
-    devices = {
-        replica.index: {
-            name for device in replica.devices for name in (device.id, inventory.current(replica.node, device))
-        }
-        for replica in read_placed(claim.status)
-    }
+    devices: dict[int, set[DeviceID]] = {}
+    for replica in read_placed(claim.status):
+        names = {name for device in replica.devices for name in (device.id, inventory.current(replica.node, device))}
+        devices.setdefault(replica.index, names)
     groups: defaultdict[tuple[int, str], list[ResourceClaimFacts]] = defaultdict(list)
     for resource_claim in relations.owned.get(claim.meta.uid, ()):
         index = _index_of(resource_claim)

@@ -30,7 +30,7 @@ NAMED = 3
 
 def reasons(diagnosis: Diagnosis) -> tuple[Reason, ...]:
     """All reasons that apply, the most actionable first. There is always one."""
-    found = [
+    every = (
         *_unmatched(diagnosis),
         *_lines(diagnosis),
         *_driver(diagnosis),
@@ -40,7 +40,9 @@ def reasons(diagnosis: Diagnosis) -> tuple[Reason, ...]:
         *_unhealthy(diagnosis),
         *_scarce(diagnosis),
         *_limit(diagnosis),
-    ]
+    )
+    # Two equal lines stand in the way for one reason.
+    found = list(dict.fromkeys(every))
     summary = _summary(diagnosis)
     if found and summary:
         first = found[0]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from adjoin_allocator.demand import Round, want
+from adjoin_allocator.demand import Market, Round, want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
@@ -129,7 +129,7 @@ class _Run:
         """What is wanted of a pool in this decision."""
         demand = self._rounds.get(pool)
         if demand is None:
-            demand = self._rounds[pool] = self.ledger.markets[pool].open()
+            demand = self._rounds[pool] = self.ledger.markets.get(pool, Market()).open()
         return demand
 
     def _refusal(self, claim: Claim) -> Reason | None:

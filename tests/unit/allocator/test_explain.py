@@ -160,6 +160,11 @@ ONE_RAIL = [make.device(f"nic-{at}", attributes={RAIL: 0}) for at in range(2)]
             id="NVLink without a matrix",
         ),
         pytest.param(
+            make.snapshot(GPUS, [four(make.required("NVLink", "gpu"), make.required("NVLink", "gpu"))]),
+            [(Code.TOPOLOGY_UNKNOWN, 1, "NVLink within gpu is unknown: no topology matrix says it")],
+            id="the same line twice is one reason",
+        ),
+        pytest.param(
             make.snapshot(ONE_RAIL, [make.claim("claim", make.request("nic", 2), make.distinct(RAIL, "nic"))]),
             [(Code.TOPOLOGY_UNSATISFIED, 1, "1 of 2 distinct devices available (dra.net/rail)")],
             id="one rail where two are asked for",

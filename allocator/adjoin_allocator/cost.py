@@ -8,16 +8,18 @@ The objective of a node (all of it is minimised, in this order):
 
 1. per Preferred scope line, in the order of the list: the sum of ranks over its pairs, then the sum of `fine`; without
    any such line the same over the pairs of GPUs, then over GPU-RDMA pairs;
-2. what is no longer whole: devices in NVLink islands, then switches, root complexes, NUMA nodes, the node that were
+2. what others lose: places that they need, nearness that they prefer, places that are asked for (`demand`); 0 when
+   nobody else asks for anything;
+3. what is no longer whole: devices in NVLink islands, then switches, root complexes, NUMA nodes, the node that were
    wholly free and are not any more;
-3. blocks: places for 2, 4, 8, … devices of the same name on the node that are gone, the largest first;
-4. wasted performance;
-5. class priority (higher is better);
-6. stable order: the first request's devices in stable order, compared place by place, then the second's, …
+4. blocks: places for 2, 4, 8, … devices of the same name on the node that are gone, the largest first;
+5. wasted performance;
+6. class priority (higher is better);
+7. stable order: the first request's devices in stable order, compared place by place, then the second's, …
 
-Required lines are no part of it: a choice meets them or is none. Across nodes the sums of 1 to 5 are compared, then
-the less loaded node wins, then stable order. Since 2 counts what is lost and not what is left, a single device goes
-to a node whose islands are broken already, and whole nodes are opened last; 3 is the demand of 1, 2, 4, … devices
+Required lines are no part of it: a choice meets them or is none. Across nodes the sums of 1 to 6 are compared, then
+the less loaded node wins, then stable order. Since 3 counts what is lost and not what is left, a single device goes
+to a node whose islands are broken already, and whole nodes are opened last; 4 is the demand of 1, 2, 4, … devices
 that is always assumed (powers of two nest: who takes a single from seven free ones leaves three pairs as there were
 before, who takes it from four leaves a pair and a four less), so among broken nodes the one is taken whose remainder
 is of least use to others.
@@ -155,6 +157,7 @@ class Packing:
 
     Attributes:
         slots: Per slot the shift of its rank sum and of its fine sum.
+        demand: Shift of what others lose.
         islands: Per scope of `ISLAND_SCOPES` its shift.
         performance: Shift of the performance sum.
         priority: Shift of the (inverted) priority sum.
@@ -162,6 +165,7 @@ class Packing:
     """
 
     slots: tuple[tuple[int, int], ...]
+    demand: int
     islands: tuple[int, ...]
     performance: int
     priority: int
@@ -177,22 +181,26 @@ class Packing:
         return tuple(reversed(found))
 
 
-def packing(slots: int, total: int, size: int, finest: int, performance: int, priority: int, requests: int) -> Packing:
+def packing(
+    slots: int, total: int, size: int, finest: int, performance: int, priority: int, requests: int, demand: int = 0
+) -> Packing:
     """Bits for a choice of `total` of `size` devices with `slots` distance parts, pairs of at most `finest` in `fine`,
-    and values per device of at most `performance` and `priority`.
+    values per device of at most `performance` and `priority`, and a loss to others of at most `demand`.
     """
     pairs = max(1, total * total)
     widths = [(priority * total).bit_length() + 1, (performance * total).bit_length() + 1]
     widths += [size.bit_length() + 1] * len(ISLAND_SCOPES)
+    widths.append(demand.bit_length() + 1)
     widths += [(finest * pairs).bit_length() + 2, (4 * pairs).bit_length() + 2] * slots
     shift = order = max(1, size * requests)
     shifts = []
     for width in widths:
         shifts.append(shift)
         shift += width
-    distance = shifts[2 + len(ISLAND_SCOPES) :]
+    distance = shifts[3 + len(ISLAND_SCOPES) :]
     return Packing(
         slots=tuple((distance[at + 1], distance[at]) for at in range(len(distance) - 2, -1, -2)),
+        demand=shifts[2 + len(ISLAND_SCOPES)],
         islands=tuple(reversed(shifts[2 : 2 + len(ISLAND_SCOPES)])),
         performance=shifts[1],
         priority=shifts[0],

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from adjoin_allocator.cost import AttributeLine, ScopeLine
 from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help
 from adjoin_allocator.model import Scope, Standing
-from adjoin_allocator.nodes import CORDONED, GONE, NOT_READY, TAINTED, NodeView
+from adjoin_allocator.nodes import CORDONED, DELETING, GONE, NOT_READY, TAINTED, NodeView
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.selectors import survey
 from adjoin_allocator.topology import attribute_values, bits
@@ -30,7 +30,7 @@ NAMED = 3
 
 def reasons(diagnosis: Diagnosis) -> tuple[Reason, ...]:
     """All reasons that apply, the most actionable first. There is always one."""
-    found = [
+    every = (
         *_unmatched(diagnosis),
         *_lines(diagnosis),
         *_driver(diagnosis),
@@ -40,7 +40,9 @@ def reasons(diagnosis: Diagnosis) -> tuple[Reason, ...]:
         *_unhealthy(diagnosis),
         *_scarce(diagnosis),
         *_limit(diagnosis),
-    ]
+    )
+    # Two equal lines stand in the way for one reason.
+    found = list(dict.fromkeys(every))
     summary = _summary(diagnosis)
     if found and summary:
         first = found[0]
@@ -298,15 +300,48 @@ def _most(diagnosis: Diagnosis, blocker: Blocker, group: Group) -> int:
 
 
 def _most_distinct(shared: Sequence[int]) -> int:
-    """The most devices of which no two share a value: exact for single values; for lists the best of a search over
-    devices, which are few.
+    """The most devices of which no two share a value: exact, except that of very many lists that overlap in one another
+    those of the fewest values are taken first.
     """
     holders: dict[int, int] = {}
     for value, mask in enumerate(shared):
         for device in bits(mask):
             holders[device] = holders.get(device, 0) | 1 << value
+    # Who has all values of another, and more, is never needed: that one takes its place.
+    lists = sorted(set(holders.values()), key=lambda values: (values.bit_count(), values))
+    kept: list[int] = []
+    for values in lists:
+        if not any(not fewer & ~values for fewer in kept):
+            kept.append(values)
+    most = 0
+    while kept:
+        # Values that hang together through lists; what is in no list is alone.
+        together, border = 0, kept[0]
+        while border:
+            together |= border
+            border = 0
+            for values in kept:
+                border |= values if values & together else 0
+            border &= ~together
+        most += _most_apart([values for values in kept if values & together])
+        kept = [values for values in kept if not values & together]
+    return most
+
+
+MOST_LISTS = 14
+"""So many overlapping lists are tried in every combination."""
+
+
+def _most_apart(lists: Sequence[int]) -> int:
+    """The most of these without a common value."""
+    if len(lists) > MOST_LISTS:
+        used = count = 0
+        for values in lists:
+            if not used & values:
+                used, count = used | values, count + 1
+        return count
     most = {0: 0}
-    for values in dict.fromkeys(holders.values()):
+    for values in lists:
         for used, count in list(most.items()):
             if not used & values:
                 most[used | values] = max(most.get(used | values, 0), count + 1)
@@ -348,6 +383,7 @@ _CLASSES = (
     CORDONED,
     NOT_READY,
     TAINTED,
+    DELETING,
     GONE,
     "topology",
     "search limit",

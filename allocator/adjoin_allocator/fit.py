@@ -4,6 +4,10 @@ In come a claim's signature, a node's shape, which devices are free, which each 
 attribute value; out comes a `Fit` with its objective and devices, or a `Misfit` that says whether counting, a Required
 line or the search limit stood in the way. The answer is exact: no choice with a smaller objective (see `cost`) exists.
 
+Where others want something (a sort with stakes), what they lose stands in the objective too. It is only searched for
+where the choice that would be made without them costs them something that another might not; until then `Fit.exact` is
+False, and the objective is one that no choice can better.
+
 What was answered once is kept by value in `Fitter`, up to a bound; keeping it changes speed and nothing else.
 """
 
@@ -14,15 +18,21 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from adjoin_allocator.cost import ISLAND_SCOPES, Mode, Signature, Term, blocks_lost, line_terms, packing
+from adjoin_allocator.demand import Stake, assumed, lost, places
 from adjoin_allocator.hierarchy import Relation, Vertex, grow
-from adjoin_allocator.model import Scope
+from adjoin_allocator.model import SCOPES, Scope
 from adjoin_allocator.nodes import Shape, Sort, State, Values
 from adjoin_allocator.pairing import pair
 from adjoin_allocator.search import BAN, Clique, Pairing, Problem, SearchLimit, search
 from adjoin_allocator.topology import Wiring, bits
+from adjoin_allocator.wiring import LEVELS as RANK_LEVELS
 
 STATE_LIMIT = 1_000_000
 """States that one search may see."""
+
+WEIGHED_LIMIT = 50_000
+"""States that a search may see which only decides what others lose. It fits without it, so past this limit the choice
+stays that would be made without others."""
 
 LEVELS = ("NVLink", "PIX", "PXB", "PHB", "NODE", "SYS")
 """Words for the distance of a pair, nearest first."""
@@ -44,15 +54,19 @@ class Fit:
     """The best choice in a node.
 
     Attributes:
-        objective: Parts 1 to 5 of `cost`, comparable between nodes for one signature.
+        objective: Parts 1 to 6 of `cost`, comparable between nodes for one signature.
         masks: Devices by request.
         taken: All of them.
+        states: States seen to know that it fits.
+        exact: No choice has a smaller objective. If not, this objective is a bound: none has a smaller one, and the
+            choice may cost others more than that.
     """
 
     objective: tuple[int, ...]
     masks: tuple[int, ...]
     taken: int
     states: int
+    exact: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +96,7 @@ class Fitter:
         self._kept = 0
         self._forms: dict[Signature, Form] = {}
         self._answers: dict[Form, dict[State, Fit | Misfit]] = {}
+        self._weighed: dict[Form, dict[State, Fit | Misfit]] = {}
         self._trees: dict[tuple[object, ...], _Tree] = {}
         self._localities: dict[tuple[Form, Shape, tuple[int, ...]], tuple[tuple[int, int, str], ...]] = {}
 
@@ -100,18 +115,46 @@ class Fitter:
         """What is remembered for a form."""
         return self._answers.get(form, {})
 
+    def weighed(self, form: Form) -> Mapping[State, Fit | Misfit]:
+        """What is remembered for a form of states with others in them."""
+        return self._weighed.get(form, {})
+
     def fit(self, form: Form, state: State) -> Fit | Misfit:
-        """The best choice for one replica in nodes of this state."""
-        answers = self._answers.get(form)
-        if answers is None:
-            answers = self._answers[form] = {}
-        answer = answers.get(state)
+        """The best choice for one replica in nodes of this state, whatever others want."""
+        answer = self._answers.get(form, {}).get(state)
         if answer is None:
-            if self._kept >= self._bound:
-                self._forget()
-                answers = self._answers[form] = {}
-            answer = answers[state] = self._solve(form, *state)
-            self._kept += 1
+            answer = self._solve(form, *state)
+            self._keep(self._answers, form, state, answer)
+        return answer
+
+    def bound(self, form: Form, state: State) -> Fit | Misfit:
+        """The best choice where others want something, or a bound for it. Costs a look at the stakes."""
+        answer = self._weighed.get(form, {}).get(state)
+        if answer is None:
+            shape, sort, free = state
+            answer = self.fit(form, (shape, sort.bare or sort, free))
+            if isinstance(answer, Fit):
+                certain = [stake for stake in sort.stakes if not _decides(stake, sort, free)]
+                least = _losses(form.signature, shape, sort, certain, free, answer.taken)
+                whole = _losses(form.signature, shape, sort, sort.stakes, free, answer.taken)
+                answer = replace(answer, objective=_with(form.signature, answer.objective, least), exact=least == whole)
+            self._keep(self._weighed, form, state, answer)
+        return answer
+
+    def weigh(self, form: Form, state: State, bound: Fit) -> Fit:
+        """The best choice where others want something, given its bound."""
+        shape, sort, free = state
+        stakes = [
+            (tuple(mask & free for mask in masks), counts, price)
+            for masks, counts, price in sort.stakes
+            if places(masks, counts, free) and _decides((masks, counts, price), sort, free)
+        ]
+        found = self._solve(form, shape, sort, free, tuple(stakes))
+        fit = found if isinstance(found, Fit) else bound
+        loss = _losses(form.signature, shape, sort, sort.stakes, free, fit.taken)
+        objective = _with(form.signature, fit.objective, loss)
+        answer = replace(fit, objective=objective, states=bound.states, exact=True)
+        self._keep(self._weighed, form, state, answer)
         return answer
 
     def fits(self, form: Form, state: State) -> bool:
@@ -132,28 +175,37 @@ class Fitter:
             found = self._localities[key] = tuple(_locality(form.signature, shape.wiring, masks))
         return found
 
+    def _keep(
+        self, where: dict[Form, dict[State, Fit | Misfit]], form: Form, state: State, answer: Fit | Misfit
+    ) -> None:
+        if self._kept >= self._bound:
+            self._forget()
+        where.setdefault(form, {})[state] = answer
+        self._kept += 1
+
     def _forget(self) -> None:
         self._forms.clear()
         self._answers.clear()
+        self._weighed.clear()
         self._trees.clear()
         self._localities.clear()
         self._kept = 0
 
-    def _solve(self, form: Form, shape: Shape, sort: Sort, free: int) -> Fit | Misfit:
+    def _solve(self, form: Form, shape: Shape, sort: Sort, free: int, stakes: tuple[Stake, ...] = ()) -> Fit | Misfit:
         signature = form.signature
         if not enough(signature, sort, free):
             return Misfit(Obstacle.COUNT)
         counts = needed(signature, sort.eligible)
         best: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
-        states = 0
+        states, limit = 0, WEIGHED_LIMIT if stakes else STATE_LIMIT
         for allowed in _shared(signature, sort, free, counts):
             narrowed = tuple(mask & free for mask in allowed)
             for excluded in _witnesses(signature, shape.wiring, allowed):
                 tree = self._tree(form, shape, allowed, excluded)
                 try:
-                    found, seen = tree.search(shape, sort, narrowed, counts, free, STATE_LIMIT - states)
+                    found, seen = tree.search(shape, sort, narrowed, counts, free, stakes, limit - states)
                 except SearchLimit:
-                    return Misfit(Obstacle.LIMIT, STATE_LIMIT)
+                    return Misfit(Obstacle.LIMIT, limit)
                 states += seen
                 if found is not None and (best is None or found < best):
                     best = found
@@ -324,9 +376,16 @@ class _Tree:
         return Relation.of(sides[0], sides[1], lambda one, other: self._code(term, one, other))
 
     def search(
-        self, shape: Shape, sort: Sort, candidates: tuple[int, ...], counts: tuple[int, ...], free: int, limit: int
+        self,
+        shape: Shape,
+        sort: Sort,
+        candidates: tuple[int, ...],
+        counts: tuple[int, ...],
+        free: int,
+        stakes: tuple[Stake, ...],
+        limit: int,
     ) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]] | None, int]:
-        """(whole cost, parts 1, 2, 4 and 5 of the objective, masks) of the best choice, or None, and the states seen.
+        """(whole cost, parts of the objective without 4, masks) of the best choice, or None, and the states seen.
 
         Raises:
             SearchLimit: More than `limit` states.
@@ -344,6 +403,7 @@ class _Tree:
             performance=max(shape.performance) - least,
             priority=top - min(shape.priority),
             requests=len(counts),
+            demand=sum(price * places(masks, counts_, free) for masks, counts_, price in stakes),
         )
 
         def linear(request: int, device: int) -> int:
@@ -374,6 +434,7 @@ class _Tree:
                     for mask in self.wiring.islands[scope]
                     if not mask & ~free and mask & everybody
                 ),
+                stakes=tuple((masks, counts_, price << packed.demand) for masks, counts_, price in stakes),
                 once=tuple(_once(self.signature, sort.values)),
                 size=shape.size,
                 limit=limit,
@@ -430,6 +491,33 @@ def _objective(signature: Signature, shape: Shape, free: int, taken: int, parts:
     return (*parts[:-2], blocks, *parts[-2:])
 
 
+def _with(signature: Signature, objective: tuple[int, ...], loss: int) -> tuple[int, ...]:
+    """The objective with what others lose in its place, which is after the distances."""
+    at = 2 * len(signature.slots)
+    return (*objective[:at], loss, *objective[at + 1 :])
+
+
+def _decides(stake: Stake, sort: Sort, free: int) -> bool:
+    """Whether it depends on the choice how much of a stake is taken; else all that a request may have is in it, or
+    nothing.
+    """
+    for mask in stake[0]:
+        for eligible in sort.eligible:
+            if eligible & free & mask and eligible & free & ~mask:
+                return True
+    return False
+
+
+def _losses(signature: Signature, shape: Shape, sort: Sort, stakes: Sequence[Stake], free: int, taken: int) -> int:
+    """What others lose of these stakes, and of places that are always assumed."""
+    loss = sum(lost(stake, free, taken) for stake in stakes)
+    if sort.assumed:
+        for kind in dict.fromkeys(signature.kinds):
+            mask = shape.kinds.get(kind, 0)
+            loss += assumed((free & mask).bit_count(), (taken & mask).bit_count())
+    return loss
+
+
 def _locality(signature: Signature, wiring: Wiring, masks: Sequence[int]) -> Iterator[tuple[int, int, str]]:
     """See `Fitter.locality`. Among pairings of equal sums the one with the fewest far pairs is meant."""
     devices = [tuple(bits(mask)) for mask in masks]
@@ -444,7 +532,7 @@ def _locality(signature: Signature, wiring: Wiring, masks: Sequence[int]) -> Ite
     }
     for one, mine in enumerate(devices):
         if len(mine) > 1:
-            yield one, one, _farthest(wiring, [(a, b) for place, a in enumerate(mine) for b in mine[place + 1 :]])
+            yield one, one, _set_level(wiring, mine, masks[one])
         for other in range(one + 1, len(devices)):
             lines = banned[Term((one,), (other,))]
 
@@ -458,6 +546,16 @@ def _locality(signature: Signature, wiring: Wiring, masks: Sequence[int]) -> Ite
             found = pair(mine, devices[other], cost)
             if found and found[1]:
                 yield one, other, _farthest(wiring, found[1])
+
+
+def _set_level(wiring: Wiring, devices: Sequence[int], mask: int) -> str:
+    """The level of all devices of one request together: that of the farthest pair, or a farther one where lists match
+    pair by pair and the whole set shares no value.
+    """
+    level = _farthest(wiring, [(one, other) for at, one in enumerate(devices) for other in devices[at + 1 :]])
+    rank = max(wiring.rank[one][other] for one in devices for other in devices)
+    shared = next(scope.rank for scope in SCOPES[rank:] if wiring.share(scope, mask))
+    return level if shared == rank else RANK_LEVELS[shared]
 
 
 def _farthest(wiring: Wiring, pairs: Sequence[tuple[int, int]]) -> str:

@@ -8,7 +8,8 @@ true.
 
 When two statuses name one device, the older claim (creation time, then UID) keeps it. The other's replica loses: it
 counts as not placed, its index is in `conflicts`, and what else it names stays taken, as on its way back, until its
-status no longer does.
+status no longer does. So does a replica that names a device twice, and so it is with what a status lists under an index
+that it has already given.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from itertools import compress
 from operator import is_not
 
+from adjoin_allocator.demand import Market, want
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HoldKind, PlacedReplica, ReplicaState, Standing
 from adjoin_allocator.nodes import Nodes, PoolIndex, Sort, State
 from adjoin_allocator.results import DeviceCounts
@@ -183,15 +185,17 @@ class Ledger:
 
     Attributes:
         pools: By name.
-        conflicts: By claim the indexes of its replicas that name a device of an older claim.
+        conflicts: By claim the indexes of its replicas that name a device of an older claim, or one device twice.
         lacking: By claim the indexes of wanted replicas without devices; claims that lack none, or are being deleted,
             are not in it.
+        markets: By pool that is asked what replicas of its claims want; claims that are being deleted want nothing.
     """
 
     def __init__(self, nodes: Nodes) -> None:
         self.pools: dict[str, PoolLedger] = {}
         self.conflicts: dict[ClaimUID, tuple[int, ...]] = {}
         self.lacking: dict[ClaimUID, tuple[int, ...]] = {}
+        self.markets: dict[str, Market] = {}
         self._nodes = nodes
         self._journal: list[tuple[PoolLedger, int, int, bool]] = []
         self._claims: tuple[Claim, ...] = ()
@@ -254,11 +258,12 @@ class Ledger:
             if claim.uid not in kept:
                 for entry in known.pop(claim.uid)[1]:
                     entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
+                self._trade(claim, -1)
                 self.lacking.pop(claim.uid, None)
         for claim in here:
             if claim.uid in kept:
                 continue
-            if claim.uid in known:
+            if claim.uid in known or _repeats(claim):
                 return False
             entries: list[_Entry] = []
             for replica in claim.placed:
@@ -285,6 +290,7 @@ class Ledger:
     def _rebuild(self, snapshot: Snapshot, indexes: Mapping[str, PoolIndex], now: float) -> None:
         self.pools = {name: PoolLedger(index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
+        self.markets = {}
 
         def age(claim: Claim) -> tuple[float, str]:
             return now if claim.created is None else claim.created, claim.uid
@@ -292,10 +298,15 @@ class Ledger:
         for claim in sorted(snapshot.claims, key=age):
             entries: list[_Entry] = []
             lost = []
+            seen: set[int] = set()
             for replica in sorted(claim.placed, key=lambda replica: replica.index):
-                back = claim.deleting or replica.state is ReplicaState.RELEASING
+                again = replica.index in seen
+                seen.add(replica.index)
+                back = claim.deleting or again or replica.state is ReplicaState.RELEASING
                 mine = list(self._places(replica, back))
-                if any(entry.pool.claims(entry.position) & entry.mask for entry in mine):
+                if again:
+                    mine = [replace(entry, mask=entry.mask & ~entry.pool.claims(entry.position)) for entry in mine]
+                elif _doubled(replica) or any(entry.pool.claims(entry.position) & entry.mask for entry in mine):
                     lost.append(replica.index)
                     mine = [
                         replace(entry, mask=entry.mask & ~entry.pool.claims(entry.position), back=True)
@@ -319,6 +330,14 @@ class Ledger:
             missing = tuple(index for index in range(claim.replicas) if index not in present)
             if missing:
                 self.lacking[claim.uid] = missing
+        self._trade(claim, 1)
+
+    def _trade(self, claim: Claim, sign: int) -> None:
+        """What a claim wants is in its pool's market, or no longer."""
+        wanted = None if claim.deleting else want(claim.requests, claim.affinity)
+        if wanted is not None:
+            market = self.markets.setdefault(claim.pool, Market())
+            market.add(wanted, sign * claim.replicas, sign * len(self.lacking.get(claim.uid, ())))
 
     def _places(self, replica: PlacedReplica, back: bool) -> Iterator[_Entry]:
         """What a replica's status names, as far as it exists; of a device that is named twice once."""
@@ -338,6 +357,17 @@ class Ledger:
             if found is not None:
                 index, position, bit = found
                 self.pools[index.pool.name].taken(position, 1 << bit, hold.kind is HoldKind.RELEASING, add)
+
+
+def _doubled(replica: PlacedReplica) -> bool:
+    """Whether it names a device twice: it has fewer than it says."""
+    return len({device.id for device in replica.devices}) < len(replica.devices)
+
+
+def _repeats(claim: Claim) -> bool:
+    """Whether its status says something twice."""
+    indexes = {replica.index for replica in claim.placed}
+    return len(indexes) < len(claim.placed) or any(map(_doubled, claim.placed))
 
 
 def _common(one: Sequence[Claim], other: Sequence[Claim]) -> int:

@@ -141,6 +141,7 @@ class Node:
         unschedulable: It is cordoned.
         taints: Its taints.
         exists: False when devices name a node for which there is no Node object.
+        deleting: Its object is being deleted.
     """
 
     name: str
@@ -149,6 +150,7 @@ class Node:
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     exists: bool = True
+    deleting: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

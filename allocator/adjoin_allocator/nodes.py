@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from adjoin_allocator.cel import AttributeScalar, Selector
+from adjoin_allocator.demand import Bundle, Demand, Stake, Want, bundles, stakes
 from adjoin_allocator.model import Device, DeviceID, Node, Pool, Standing, natural_key
 from adjoin_allocator.results import Mismatch
 from adjoin_allocator.selectors import match_all
@@ -56,10 +57,16 @@ class Sort:
     Attributes:
         eligible: By request the devices that it may have, whoever holds them.
         values: By attribute line who shares a value.
+        stakes: What others want of the node.
+        assumed: Places that are always assumed to be wanted count with the stakes.
+        bare: The sort of the same question without others, when it was asked with them.
     """
 
     eligible: tuple[int, ...]
     values: tuple[Values, ...]
+    stakes: tuple[Stake, ...] = ()
+    assumed: bool = False
+    bare: Sort | None = None
 
 
 State = tuple[Shape, Sort, int]
@@ -68,10 +75,13 @@ State = tuple[Shape, Sort, int]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What makes the sort of a node: the device name and selectors of each request, the attribute of each line."""
+    """What makes the sort of a node: the device name and selectors of each request, the attribute of each line, and
+    what others want.
+    """
 
     requests: tuple[tuple[str, tuple[Selector, ...]], ...]
     attributes: tuple[str, ...]
+    demand: Demand = ()
 
 
 Tally = tuple[tuple[str, Standing, int], ...]
@@ -100,6 +110,7 @@ class NodeView:
     mismatch: Mismatch | None
     _eligible: dict[tuple[str, tuple[Selector, ...]], int] = field(default_factory=dict)
     _values: dict[str, Values] = field(default_factory=dict)
+    _bundles: dict[Want, tuple[Bundle, ...]] = field(default_factory=dict)
 
     def eligible(self, kind: str, selectors: tuple[Selector, ...]) -> int:
         """Devices of that name that every selector matches, whoever holds them and however they stand."""
@@ -133,6 +144,20 @@ class NodeView:
             self._values[name] = found
         return found
 
+    def bundles(self, want: Want) -> tuple[Bundle, ...]:
+        """Where a want has places on the node, whoever holds the devices."""
+        found = self._bundles.get(want)
+        if found is None:
+            if len(self._bundles) >= SELECTIONS:
+                self._bundles.clear()
+            found = self._bundles[want] = bundles(
+                want,
+                [self.eligible(kind, selectors) for kind, selectors in want.requests],
+                {line.attribute: self.values(line.attribute) for line in want.lines if line.attribute},
+                self.shape.wiring,
+            )
+        return found
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolIndex:
@@ -157,6 +182,7 @@ class PoolIndex:
 
 
 GONE = "gone"
+DELETING = "being deleted"
 NOT_READY = "not ready"
 CORDONED = "cordoned"
 TAINTED = "tainted"
@@ -166,6 +192,8 @@ def closed(node: Node | None, pool: Pool) -> tuple[str, str] | None:
     """Why `node` takes nothing new for `pool`, as a class and a sentence, or None when it does."""
     if node is None or not node.exists:
         return GONE, "has no Node object"
+    if node.deleting:
+        return DELETING, "is being deleted"
     if not node.ready:
         return NOT_READY, "is not ready"
     if node.unschedulable:
@@ -196,7 +224,7 @@ class Nodes:
         self._pools: dict[str, PoolIndex] = {}
         self._shapes: dict[tuple[object, ...], Shape] = {}
         self._where: dict[DeviceID, NodeView] = {}
-        self._sorts: dict[tuple[tuple[int, ...], tuple[Values, ...]], Sort] = {}
+        self._sorts: dict[tuple[tuple[int, ...], tuple[Values, ...], tuple[Stake, ...], bool], Sort] = {}
         self._sorted: dict[tuple[str, Question], tuple[PoolIndex, tuple[Sort, ...]]] = {}
 
     def index(self, snapshot: Snapshot) -> Mapping[str, PoolIndex]:
@@ -231,14 +259,19 @@ class Nodes:
         known = self._sorted.get(key)
         if known is not None and known[0] is index:
             return known[1]
+        demand = question.demand
         plain = not question.attributes and not any(selectors for _, selectors in question.requests)
+        plain = plain and all(wanted.want.plain for wanted in demand)
+        assumed = bool(demand)
         by_shape: dict[Shape, Sort] = {}
         sorts = []
         for view in index.views:
             sort = by_shape.get(view.shape) if plain else None
             if sort is None:
                 eligible = tuple(view.eligible(kind, selectors) for kind, selectors in question.requests)
-                sort = self._sort(eligible, tuple(view.values(name) for name in question.attributes))
+                values = tuple(view.values(name) for name in question.attributes)
+                wanted_here = stakes([(wanted, view.bundles(wanted.want)) for wanted in demand])
+                sort = self._sort(eligible, values, wanted_here, assumed)
                 by_shape[view.shape] = sort
             sorts.append(sort)
         if len(self._sorted) >= SELECTIONS:
@@ -246,13 +279,20 @@ class Nodes:
         self._sorted[key] = (index, tuple(sorts))
         return self._sorted[key][1]
 
-    def _sort(self, eligible: tuple[int, ...], values: tuple[Values, ...]) -> Sort:
-        key = (eligible, values)
+    def _sort(
+        self,
+        eligible: tuple[int, ...],
+        values: tuple[Values, ...],
+        wanted: tuple[Stake, ...] = (),
+        assumed: bool = False,
+    ) -> Sort:
+        key = (eligible, values, wanted, assumed)
         sort = self._sorts.get(key)
         if sort is None:
             if len(self._sorts) >= SHAPES:
                 self._sorts.clear()
-            sort = self._sorts[key] = Sort(eligible, values)
+            bare = self._sort(eligible, values) if wanted or assumed else None
+            sort = self._sorts[key] = Sort(eligible, values, wanted, assumed, bare)
         return sort
 
     def _members(self, snapshot: Snapshot) -> Mapping[str, list[NodeView]]:

@@ -8,9 +8,10 @@ nodes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adjoin_allocator.cost import Signature, signature
+from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Affinity, Policy, Pool, Request
@@ -101,16 +102,19 @@ class Placer:
         states = self.ledger.pools[ask.pool].buckets(self.sorts(ask)).states
         return any(self.fitter.fits(ask.form, state) for state in states)
 
-    def best(self, ask: Ask, effort: Effort) -> Spot | Obstacle:
-        """The best place for one replica, or what kept it from every node: the limit if it was reached, Required
-        lines if a node has enough devices, else their number.
+    def best(self, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot | Obstacle:
+        """The best place for one replica beside what others want, or what kept it from every node: the limit if it was
+        reached, Required lines if a node has enough devices, else their number.
         """
-        ledger = self.ledger.pools[ask.pool]
-        form, answers = ask.form, self.fitter.answers(ask.form)
-        best: tuple[tuple[int, ...], float, int, Fit] | None = None
+        ledger, fitter, form = self.ledger.pools[ask.pool], self.fitter, ask.form
+        question = replace(ask.question, demand=demand) if demand else ask.question
+        answers = fitter.weighed(form) if demand else fitter.answers(form)
+        answer_to = fitter.bound if demand else fitter.fit
+        best: _Found | None = None
+        bounds: list[tuple[_Found, State]] = []
         obstacle = Obstacle.COUNT
-        for state, positions in ledger.buckets(self.sorts(ask)).states.items():
-            answer = answers.get(state) or self.fitter.fit(form, state)
+        for state, positions in ledger.buckets(self.nodes.sorts(ledger.index, question)).states.items():
+            answer = answers.get(state) or answer_to(form, state)
             if effort.spend(state, answer.states) > STATE_LIMIT:
                 return effort.over()
             if isinstance(answer, Fit):
@@ -118,12 +122,26 @@ class Placer:
                     shape, _, free = state
                     found = (answer.objective, 1 - free.bit_count() / shape.size, positions[0], answer)
                     if best is None or found[:3] < best[:3]:
-                        best = found
+                        if answer.exact:
+                            best = found
+                        else:
+                            bounds.append((found, state))
             elif answer.obstacle is Obstacle.LIMIT:
                 return effort.over()
             elif answer.obstacle is Obstacle.LINES:
                 obstacle = Obstacle.LINES
+        # What is only bounded is looked at more closely while it could be better, the most promising first.
+        for (objective, load, position, bound), state in sorted(bounds, key=lambda each: each[0][:3]):
+            if best is not None and (objective, load, position) > best[:3]:
+                break
+            fit = fitter.weigh(form, state, bound)
+            if best is None or (fit.objective, load, position) < best[:3]:
+                best = (fit.objective, load, position, fit)
         return obstacle if best is None else Spot(best[2], best[3])
+
+
+_Found = tuple[tuple[int, ...], float, int, Fit]
+"""Objective, load and position of a choice."""
 
 
 def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity]) -> str | None:

@@ -13,7 +13,8 @@ vertex) the least cost. Tables of parts are combined pair by pair. What is added
 - leaving a vertex upwards: pairings. On a tree the least sum of pair distances is the sum over all vertices of the
   devices that find no partner below them, times half the growth of the distance there: who is unpaired in a switch is
   paired in the root complex, and so on. A ban above a vertex means that nobody may be left over in it;
-- at the lowest vertex that holds an island: its price, if anything of it is taken.
+- at the lowest vertex that holds an island: its price, if anything of it is taken; at the lowest that holds what others
+  want: the price of the places in it that they lose.
 
 What the tree cannot express is carried in the state as further bits until it is settled: devices of an explicit
 relation, values that a Distinct line allows once, islands that lie across branches, and which devices of a pairing's
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 
+from adjoin_allocator.demand import Stake, places
 from adjoin_allocator.hierarchy import NO_PAIRS, Vertex
 from adjoin_allocator.pairing import pair
 from adjoin_allocator.topology import bits
@@ -74,6 +76,7 @@ class Problem:
         code: By relation, device and device their code.
         linear: By request and device its own cost, without order bits.
         islands: Masks that cost something as soon as one of their devices is taken, and what.
+        stakes: What others want, as masks of free devices with the count of each in one place, and its price.
         once: Devices of which the given requests may take one together.
         size: Devices in the node. Order takes `size` bits a request at the bottom of a cost, the first request's the
             highest.
@@ -88,6 +91,7 @@ class Problem:
     pairings: tuple[Pairing, ...]
     linear: Callable[[int, int], int]
     islands: tuple[tuple[int, int], ...]
+    stakes: tuple[Stake, ...]
     once: tuple[tuple[tuple[int, ...], int], ...]
     size: int
     limit: int
@@ -153,6 +157,26 @@ class _Ratio:
 
 
 @dataclass(slots=True, eq=False)
+class _Loss:
+    """A stake: how many places there are, and for each of its masks how many devices it has, how many of them a place
+    needs, and the counters whose sum is what is taken of them."""
+
+    price: int
+    places: int
+    masks: list[tuple[int, int, list[tuple[int, int]]]]
+
+    def of(self, state: int) -> int:
+        """What the devices taken in a state cost."""
+        left = self.places
+        for free, needed, counters in self.masks:
+            taken = 0
+            for at, mask in counters:
+                taken += state >> at & mask
+            left = min(left, (free - taken) // needed)
+        return self.price * (self.places - left)
+
+
+@dataclass(slots=True, eq=False)
 class _Closing:
     """What is settled when a vertex is complete."""
 
@@ -160,6 +184,7 @@ class _Closing:
     """Fields of the state and what it costs when one of them is not 0."""
     meshes: list[tuple[Clique, Mapping[int, int]]] = field(default_factory=list)
     """Explicit cliques, with the bit of each device."""
+    losses: list[_Loss] = field(default_factory=list)
     clear: int = 0
 
 
@@ -179,6 +204,8 @@ class _Search:
         self._exclusive = self._lay_once()
         for mask, price in problem.islands:
             self._lay_island(mask, price)
+        for stake in problem.stakes:
+            self._lay_stake(stake)
 
     def best(self) -> Choice | None:
         table = self._solve(self.problem.tree)
@@ -275,6 +302,36 @@ class _Search:
                 at, counter = self._counters[request]
                 test |= counter << at
         closing.breaks.append((test, price))
+
+    def _lay_stake(self, stake: Stake) -> None:
+        """Finds the lowest vertex that holds what can be taken of a stake, and the counters that tell there how much
+        was.
+        """
+        masks, counts, price = stake
+        takeable = 0
+        for mask in masks:
+            takeable |= mask & self._all
+        if not takeable:
+            return
+        vertex = _lowest(self.problem.tree, takeable)
+        closing = self._closing(vertex)
+        parts = []
+        for mask, needed in zip(masks, counts, strict=True):
+            counters = []
+            for request, candidates in enumerate(self.problem.candidates):
+                here = candidates & vertex.mask
+                if here & mask and here & ~mask:
+                    # Its counter tells of other devices as well: count apart, for all requests.
+                    width = (mask & self._all).bit_count().bit_length()
+                    at = self._layout.field(width)
+                    closing.clear |= (1 << width) - 1 << at
+                    self._marks.append((tuple(range(len(self.problem.counts))), mask & self._all, 1 << at))
+                    counters = [(at, (1 << width) - 1)]
+                    break
+                if here & mask:
+                    counters.append(self._counters[request])
+            parts.append((mask.bit_count(), needed, counters))
+        closing.losses.append(_Loss(price, places(masks, counts, -1), parts))
 
     # Tables
 
@@ -402,6 +459,8 @@ class _Search:
             for test, price in closing.breaks:
                 if state & test:
                     cost += price
+            for loss in closing.losses:
+                cost += loss.of(state)
             mesh = 0
             for clique, tracked in closing.meshes:
                 price_ = self._within(clique, [device for device, bit in tracked.items() if state & bit])

@@ -3,7 +3,8 @@
 1. Compile what changed since last time (`nodes`), and enter who holds what (`ledger`).
 2. Take the claims that lack replicas, in service order (`order`).
 3. Refuse what cannot be read: no such pool, no such device name, a claim that is on hold.
-4. For each lacking replica, the best place over all nodes (`place`, `fit`); take it. Replicas are independent: those
+4. For each lacking replica, the best place over all nodes beside what all others want (`demand`, `place`, `fit`); take
+   it. Replicas are independent: those
    that fit are placed. Counting comes before searching, and one refusal answers for all further replicas.
 5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
    `nearest`).
@@ -17,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from adjoin_allocator.demand import Market, Round, want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
@@ -93,6 +95,7 @@ class _Run:
     states: int = 0
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
+    _rounds: dict[str, Round] = field(default_factory=dict)
 
     def serve(self, claim: Claim) -> None:
         """Places what fits of a claim."""
@@ -106,18 +109,28 @@ class _Run:
         effort = Effort(known=set() if len(missing) > 1 else None)
         placements: list[Placement] = []
         obstacle: Obstacle | None = None
+        demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
         for index in missing:
-            spot = self.placer.best(ask, effort)
+            spot = self.placer.best(ask, effort, demand.beside(wanted))
             if not isinstance(spot, Spot):
                 obstacle = spot
                 break
             placements.append(self._place(ask, index, spot))
+            if wanted is not None:
+                demand.served(wanted)
         self.states += effort.states
         if obstacle is None:
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
         else:
             limit = obstacle is Obstacle.LIMIT
             self._waiting.append(_Waiting(claim, ask, tuple(placements), len(missing) - len(placements), limit))
+
+    def _demand(self, pool: str) -> Round:
+        """What is wanted of a pool in this decision."""
+        demand = self._rounds.get(pool)
+        if demand is None:
+            demand = self._rounds[pool] = self.ledger.markets.get(pool, Market()).open()
+        return demand
 
     def _refusal(self, claim: Claim) -> Reason | None:
         """Why a claim is not even looked at."""

@@ -131,12 +131,13 @@ class Wiring:
             certain = certain and not others & ~met[device]
         if not certain:
             return Verdict.UNKNOWN
-        if scope in self.listed and not self._share(scope, mask):
-            return Verdict.UNMET
-        return Verdict.MET
+        return Verdict.MET if self.share(scope, mask) else Verdict.UNMET
 
-    def _share(self, scope: Scope, mask: int) -> bool:
-        """Whether the devices of `mask` whose nearness rests on attributes have one value of one fact in common."""
+    def share(self, scope: Scope, mask: int) -> bool:
+        """Whether nothing list-valued keeps the whole set from `scope`: the devices of `mask` whose nearness rests on
+        attributes have one value of one fact in common."""
+        if scope not in self.listed:
+            return True
         members = [device for device in bits(mask) if self.by_facts[scope][device] & mask]
         if not members:
             return True

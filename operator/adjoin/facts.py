@@ -452,9 +452,10 @@ def read_node(obj: Raw) -> NodeFacts:
         node=Node(
             name=meta.get("name") or "",
             labels=meta.get("labels") or {},
-            ready=ready == "True" and not meta.get("deletionTimestamp"),
+            ready=ready == "True",
             unschedulable=bool(spec.get("unschedulable")),
             taints=tuple(read_taint(taint) for taint in spec.get("taints") or ()),
+            deleting=bool(meta.get("deletionTimestamp")),
         ),
         boot_id=(status.get("nodeInfo") or {}).get("bootID") or "",
         allocatable={

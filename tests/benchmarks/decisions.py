@@ -39,6 +39,18 @@ def short_of_one(nodes: int) -> Snapshot:
     return make.snapshot([device for node in fleet for device in node], held)
 
 
+def mixed(number: int) -> Claim:
+    """Singles, pairs of one root complex, four pairs and two GPUs of one NUMA node in turn."""
+    near = (make.required("PCIeRoot", "gpu", "nic"),)
+    kinds = (
+        make.claim(f"m{number}"),
+        make.pairs(f"m{number}", 1, *near),
+        make.pairs(f"m{number}", 4),
+        make.claim(f"m{number}", make.request("gpu", 2), make.preferred("NUMANode", "gpu")),
+    )
+    return kinds[number % 4]
+
+
 def seconds(snapshot: Snapshot, claims: Sequence[Claim], memo: Memo) -> float:
     """Processor time of one decision."""
     given = replace(snapshot, claims=(*snapshot.claims, *claims))
@@ -60,6 +72,7 @@ def main() -> None:
         ("4+4", busy, [make.pairs("a", 4)]),
         ("8+8", busy, [make.pairs("a", 8)]),
         ("200 times 1+1", busy, [make.pairs(f"a{number}", 1) for number in range(200)]),
+        ("200 of four kinds, mixed", busy, [mixed(number) for number in range(200)]),
         ("no, a NIC short on every node", short, [make.pairs("a", 8)]),
     ]
     memos = {id(busy): Memo(), id(short): Memo()}

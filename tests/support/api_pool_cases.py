@@ -94,6 +94,29 @@ POOL_CASES = (
         "Duplicate value",
     ),
     Case(
+        "two static devices of one uuid",
+        static({"name": "g0", "attributes": {"uuid": "U0"}}, {"name": "g1", "attributes": {"adjoin.dev/uuid": "U0"}}),
+        "spec.devices[0].source.static.nodes[0].devices[1].attributes[adjoin.dev/uuid]",
+        "is the uuid of spec.devices[0].source.static.nodes[0].devices[0] too; list each device once",
+        None,
+    ),
+    Case(
+        "one static device under two device names",
+        pool(
+            devices=[
+                {
+                    "name": name,
+                    "type": "GPU",
+                    "source": {"static": {"nodes": [{"name": "n1", "devices": [{"name": "g0"}]}]}},
+                }
+                for name in ("gpu", "card")
+            ]
+        ),
+        "spec.devices[1].source.static.nodes[0].devices[0].name",
+        "is a device of node n1 in spec.devices[0].source.static.nodes[0].devices[0] already; a node's devices need",
+        None,
+    ),
+    Case(
         "a static device with a name that is no DNS label",
         static({"name": "GPU_0"}),
         "spec.devices[0].source.static.nodes[0].devices[0].name",

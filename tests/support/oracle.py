@@ -6,7 +6,9 @@ ten devices. `decide` gives for every lacking replica the node and devices that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations, permutations
 from typing import Any
 
@@ -40,26 +42,60 @@ def decide(snapshot: Snapshot, now: float) -> Mapping[ClaimUID, tuple[Chosen | N
     held = {device.id for claim in snapshot.claims for replica in claim.placed for device in replica.devices}
     held |= set(snapshot.holds)
     answers: dict[ClaimUID, tuple[Chosen | None, ...]] = {}
+    everybody: Counter[Wish] = Counter()
+    at_first: Counter[Wish] = Counter()
+    for claim in snapshot.claims:
+        if not claim.deleting:
+            everybody[wish(claim)] += claim.replicas
+            at_first[wish(claim)] += _lacking(claim)
+    waiting = at_first.copy()
     order = sorted(
         snapshot.claims,
         key=lambda claim: (-claim.priority, now if claim.created is None else claim.created, claim.uid),
     )
     for claim in order:
-        lacking = claim.replicas - len({replica.index for replica in claim.placed if replica.index < claim.replicas})
+        lacking = _lacking(claim)
         if claim.deleting or not lacking:
             continue
         chosen: list[Chosen | None] = []
         for _ in range(lacking):
-            best = best_place(snapshot, claim, held)
+            wishes = {
+                one: (at_first[one] - mine if waiting[one] > mine else 0, everybody[one] - mine)
+                for one in everybody
+                for mine in [one == wish(claim)]
+            }
+            best = best_place(snapshot, claim, held, wishes)
             chosen.append(None if best is None else best[1])
             if best is not None:
+                waiting[wish(claim)] -= 1
                 held |= {device for devices in best[1][1] for device in devices}
         answers[claim.uid] = tuple(chosen)
     return answers
 
 
-def best_place(snapshot: Snapshot, claim: Claim, held: Iterable[DeviceID]) -> tuple[Any, Chosen] | None:
-    """The least objective over all nodes, and where."""
+def _lacking(claim: Claim) -> int:
+    return claim.replicas - len({replica.index for replica in claim.placed if replica.index < claim.replicas})
+
+
+Wish = tuple[tuple[Request, ...], tuple[Affinity, ...]]
+"""What a replica asks for, with requests called by their number."""
+Wishes = Mapping[Wish, tuple[int, int]]
+"""How many other replicas waited for what when the decision began, if one still does, and how many want it at all."""
+
+
+def wish(claim: Claim) -> Wish:
+    """What each replica of a claim asks for."""
+    number = {request.name: str(at) for at, request in enumerate(claim.requests)}
+    requests = tuple(replace(request, name=number[request.name]) for request in claim.requests)
+    return requests, tuple(
+        replace(line, requests=tuple(number[name] for name in line.requests)) for line in claim.affinity
+    )
+
+
+def best_place(
+    snapshot: Snapshot, claim: Claim, held: Iterable[DeviceID], wishes: Wishes | None = None
+) -> tuple[Any, Chosen] | None:
+    """The least objective over all nodes, and where; beside what others wish."""
     pool = snapshot.pools[claim.pool]
     found = []
     for name in sorted(snapshot.inventory, key=natural_key):
@@ -70,6 +106,7 @@ def best_place(snapshot: Snapshot, claim: Claim, held: Iterable[DeviceID]) -> tu
         if not devices:
             continue
         bench = Bench(pool, devices, wire(devices, pool, beside)[0], set(held))
+        bench.wish(wishes or {})
         for sets in bench.choices(claim.requests, claim.affinity):
             place = (natural_key(name), sets)
             chosen = (name, tuple(tuple(devices[at].id for at in one) for one in sets))
@@ -84,7 +121,7 @@ def takes_claims(node: Node, pool: Pool) -> bool:
     """Whether a node takes anything new."""
     taints = [taint for taint in node.taints if taint.effect in ("NoSchedule", "NoExecute")]
     tolerated = all(any(toleration.tolerates(taint) for toleration in pool.tolerations) for taint in taints)
-    return node.exists and node.ready and not node.unschedulable and tolerated
+    return node.exists and not node.deleting and node.ready and not node.unschedulable and tolerated
 
 
 class Bench:
@@ -99,6 +136,106 @@ class Bench:
         }
         self.load = (len(devices) - len(self.free)) / len(devices)
         self.types = {name.name: name.type for name in pool.devices}
+        self.groups: list[Group] = []
+        self.assumed = False
+
+    def wish(self, wishes: Wishes) -> None:
+        """Others wish this."""
+        self.assumed = any(number for _, number in wishes.values())
+        for asked, numbers in wishes.items():
+            for rank, number in zip((0, 2), numbers, strict=True):
+                if number:
+                    self.groups += self._groups(asked, rank, 2 ** (number.bit_length() - 1))
+
+    def _groups(self, asked: Wish, rank: int, weight: int) -> list[Group]:
+        """Devices of the empty node that hold places for a wish: all it may have, and by line those that are near."""
+        requests, lines = asked
+        having = [set(self._eligible(request)) for request in requests]
+        counts = [
+            len(mine) if request.all_devices else request.count for request, mine in zip(requests, having, strict=True)
+        ]
+        if not _places(having, counts):
+            return []
+        found: dict[Any, Group] = {}
+        for line in lines:
+            members = [int(name) for name in line.requests]
+            if line.scope is None and line.policy is Policy.MATCH:
+                values = {
+                    value
+                    for member in members
+                    for at in having[member]
+                    for value in attribute_values(self.devices[at], self.pool, line.attribute) or ()
+                }
+                clubs = [
+                    {
+                        at
+                        for at in range(len(self.devices))
+                        if value in (attribute_values(self.devices[at], self.pool, line.attribute) or ())
+                    }
+                    for value in sorted(values, key=str)
+                ]
+                # Devices that share several values are one club.
+                clubs = [set(club) for club in {frozenset(club) for club in clubs}]
+                sides = [(sorted(members), [counts[member] for member in sorted(members)], clubs)]
+            elif line.scope is None or line.scope is Scope.NODE:
+                continue
+            elif len(members) == 1:
+                clubs = self._clubs(line.scope, having[members[0]], having[members[0]])
+                sides = [(members, [counts[members[0]]], clubs)] if counts[members[0]] > 1 else []
+            else:
+                sides = []
+                for other in members[1:]:
+                    two = sorted((members[0], other))
+                    least = min(counts[member] for member in two)
+                    clubs = self._clubs(line.scope, having[two[0]], having[two[1]])
+                    sides.append((two, [counts[member] // least for member in two], clubs))
+            hard = line.policy is not Policy.PREFERRED
+            for who, needed, clubs in sides:
+                here = [[having[member] & club for member in who] for club in clubs]
+                here = [sets for sets in here if _places(sets, needed)]
+                if hard and not here:
+                    return []
+                at = rank if hard or rank else 1
+                for sets, club in zip(here, map(str, here), strict=True):
+                    # The same line twice is one line.
+                    found[line.scope or line.attribute, tuple(who), hard, club] = (at, weight, sets, needed)
+        return [(rank, weight, having, counts), *found.values()]
+
+    def _clubs(self, scope: Scope, left: set[int], right: set[int]) -> list[set[int]]:
+        """Who is near one of the other side is in its club."""
+        clubs: list[set[int]] = []
+        for at in left | right:
+            friends = {
+                other
+                for other in left | right
+                if self.wiring.met[scope][at] >> other & 1
+                and ((at in left and other in right) or (at in right and other in left))
+            }
+            joined = [club for club in clubs if club & (friends | {at})]
+            clubs = [club for club in clubs if club not in joined]
+            clubs.append(set().union({at}, friends, *joined))
+        return clubs
+
+    def _eligible(self, request: Request) -> list[int]:
+        return [
+            at
+            for at, device in enumerate(self.devices)
+            if device.kind == request.kind and match_all(request.selectors, device).matched
+        ]
+
+    def spoiled(self, taken: set[int]) -> tuple[int, ...]:
+        """What others lose: needed places, nearness, what is usually asked for."""
+        losses = [0, 0, 0]
+        for rank, weight, sets, counts in self.groups:
+            before = _places([mine & self.free for mine in sets], counts)
+            after = _places([mine & self.free - taken for mine in sets], counts)
+            losses[rank] += (before - after) * weight * sum(counts)
+        if self.assumed:
+            for kind in {device.kind for device in self.devices}:
+                free = {at for at in self.free if self.devices[at].kind == kind}
+                for size in (2, 4, 8, 16):
+                    losses[2] += (len(free) // size - len(free - taken) // size) * size
+        return tuple(losses)
 
     def choices(self, requests: Sequence[Request], lines: Sequence[Affinity]) -> Iterator[tuple[tuple[int, ...], ...]]:
         """Disjoint sets of free devices, one a request, that meet every Required line."""
@@ -108,11 +245,7 @@ class Bench:
                 yield ()
                 return
             request = requests[place]
-            eligible = [
-                at
-                for at, device in enumerate(self.devices)
-                if device.kind == request.kind and match_all(request.selectors, device).matched
-            ]
+            eligible = self._eligible(request)
             if request.all_devices:
                 whole = eligible and all(at in self.free and at not in used for at in eligible)
                 options: Iterable[tuple[int, ...]] = [tuple(eligible)] if whole else []
@@ -190,6 +323,7 @@ class Bench:
         taken = {at for one in sets for at in one}
         return (
             *self._distances(requests, lines, sets),
+            *self.spoiled(taken),
             *self._broken(taken),
             *self._blocks(taken),
             sum(self.devices[at].performance for at in taken),
@@ -231,6 +365,14 @@ class Bench:
                 free = {at for at in self.free if self.devices[at].kind == kind}
                 lost += (len(free) >> power) - (len(free - taken) >> power)
             yield lost
+
+
+Group = tuple[int, int, list[set[int]], list[int]]
+"""How much it matters, for how many, devices by request and how many of them one place takes."""
+
+
+def _places(sets: Sequence[set[int]], counts: Sequence[int]) -> int:
+    return min(len(mine) // count if count else 0 for mine, count in zip(sets, counts, strict=True))
 
 
 def _place(requests: Sequence[Request], name: str) -> int:

@@ -6,7 +6,7 @@ In comes a parsed pool, out come errors in the order of its fields. Nodes, Confi
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from adjoin.api.common import LabelSelector
@@ -27,6 +27,7 @@ def check_pool(pool: DevicePool) -> Iterator[FieldError]:
     yield from check_selector("spec.nodeSelector", spec.node_selector)
     for index, device in enumerate(spec.devices):
         yield from _check_device(f"spec.devices[{index}]", device)
+    yield from _check_identities(spec.devices)
     for alias in spec.topology.attributes:
         if not _matches(IDENTIFIER, alias):
             message = f"must be {PATTERN_WORDS[IDENTIFIER]}, such as numaNode; full attribute names are the values"
@@ -88,6 +89,32 @@ def _check_static(path: str, device: StaticDevice) -> Iterator[FieldError]:
             elif domain == ATTRIBUTE_DOMAIN and short in facts:
                 message = f"is given twice: {short} without a domain is {ATTRIBUTE_DOMAIN}/{short}"
                 yield FieldError(below(f"{path}.{field}", name), name, message)
+
+
+def _check_identities(devices: Sequence[PoolDevice]) -> Iterator[FieldError]:
+    """Static devices that are named twice on one node under different device names, or are the same hardware."""
+    names: dict[tuple[str, str], str] = {}
+    uuids: dict[str, str] = {}
+    for index, device in enumerate(devices):
+        nodes = device.source.static.nodes if device.source.static is not None else ()
+        for position, node in enumerate(nodes):
+            for place, static in enumerate(node.devices):
+                path = f"spec.devices[{index}].source.static.nodes[{position}].devices[{place}]"
+                first = names.setdefault((node.name, static.name), path)
+                # Within one list the names are keys, and were looked at as such.
+                if not path.startswith(first.rpartition(".devices[")[0]):
+                    message = (
+                        f"is a device of node {node.name} in {first} already; a node's devices need names that differ"
+                    )
+                    yield FieldError(f"{path}.name", static.name, message)
+                for key in ("uuid", f"{ATTRIBUTE_DOMAIN}/uuid"):
+                    uuid = static.attributes.get(key)
+                    if not isinstance(uuid, str) or not uuid:
+                        continue
+                    first = uuids.setdefault(uuid, path)
+                    if first != path:
+                        message = f"is the uuid of {first} too; list each device once, or correct the uuid"
+                        yield FieldError(below(f"{path}.attributes", key), uuid, message)
 
 
 def _check_tenancy(tenancy: Tenancy, devices: list[str]) -> Iterator[FieldError]:

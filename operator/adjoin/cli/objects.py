@@ -20,6 +20,7 @@ from adjoin.api.names import GROUP, Kind
 from adjoin.api.validate import validate
 from adjoin.cache import MALFORMED, View
 from adjoin.cli.documents import Document
+from adjoin.cli.statuses import repetitions
 from adjoin.cli.typed import check_types
 from adjoin.facts import (
     ConfigMapFacts,
@@ -143,6 +144,8 @@ class _Reader:
         ours = document.group == GROUP
         if ours:
             errors = [f"{_named(document)}: {error}" for error in validate(document.body)]
+            if not errors and document.kind == Kind.DEVICE_CLAIM:
+                errors = [f"{_named(document)}: {error}" for error in repetitions(document.body)]
             self.problems += errors
             if errors:
                 return

@@ -133,6 +133,8 @@ def _node_trouble(name: str, node: Node | None, pool: Pool) -> str:
     """Why the node takes no new pods, or ""."""
     if node is None or not node.exists:
         return f"node {name} does not exist"
+    if node.deleting:
+        return f"node {name} is being deleted"
     if not node.ready:
         return f"node {name} is not ready"
     if node.unschedulable:

@@ -104,12 +104,14 @@ def node_devices(site: Surroundings) -> NodeDevices:
     overlaps: list[Overlap] = []
     parts: Counter[str] = Counter()
     beyond: Counter[str] = Counter()
+    by_drivers: list[_Chosen] = []
     for driver_pool, rules in site.driver_pools:
         chosen = list(_published(site, driver_pool, overlaps, parts))
         for each, identity in zip(chosen, _identify(site, chosen), strict=True):
             devices.append(_device(site, each, identity, _standing(site, each, rules, driver_pool.problem)))
             identities[each.id] = identity
-    unpublished = list(_unpublished(site, overlaps, beyond)) if site.listing else []
+        by_drivers += chosen
+    unpublished = list(_unpublished(site, by_drivers, overlaps, beyond)) if site.listing else []
     for each, identity in zip(unpublished, _identify(site, unpublished), strict=True):
         standing = (
             (Standing.OFFERED, "") if site.node.exists else (Standing.MISSING, f"node {site.node.name} is absent")
@@ -143,10 +145,17 @@ def _published(
             yield owner
 
 
-def _unpublished(site: Surroundings, overlaps: list[Overlap], beyond: Counter[str]) -> Iterator[_Chosen]:
-    """Static devices and counted ones. Pools that count one resource count the same devices, under whatever names."""
+def _unpublished(
+    site: Surroundings, published: Sequence[_Chosen], overlaps: list[Overlap], beyond: Counter[str]
+) -> Iterator[_Chosen]:
+    """Static devices and counted ones. Pools that count one resource count the same devices, under whatever names, and
+    one uuid is one device, whoever lists it how often.
+    """
     node = site.node.name
-    owners: dict[object, _Chosen] = {}
+    if not any(rules.counted or rules.listed.get(node) for rules in site.listing):
+        return
+    owners: dict[object, _Chosen] = {each.rules.uuid_of(each.published): each for each in published}
+    owners.pop("", None)
     for rules in site.listing:
         candidates: list[tuple[Offer, PublishedDevice, object]] = [
             (offer, device, None) for offer, device in rules.listed.get(node, ())
@@ -160,13 +169,12 @@ def _unpublished(site: Surroundings, overlaps: list[Overlap], beyond: Counter[st
             candidates += [(offer, device, (resource, index)) for index, device in enumerate(made)]
         for offer, device, slot in candidates:
             chosen = _Chosen(DeviceID(DRIVER, node, device.name), rules, offer, device)
-            owner = owners.get(chosen.id) or (owners.get(slot) if slot is not None else None)
+            keys = [key for key in (chosen.id, slot, rules.uuid_of(device)) if key]
+            owner = next((owners[key] for key in keys if key in owners), None)
             if owner is not None:
                 overlaps.append(Overlap(chosen.id, rules.name, owner.rules.name, owner.offer.name))
                 continue
-            owners[chosen.id] = chosen
-            if slot is not None:
-                owners[slot] = chosen
+            owners.update(dict.fromkeys(keys, chosen))
             yield chosen
 
 

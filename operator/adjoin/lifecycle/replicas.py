@@ -120,6 +120,10 @@ def contested(
                 words = f"{device.id} is held by {foreign.get(device.id) or others[0]}"
                 found.setdefault(claim.uid, {}).setdefault(replica.index, words)
         if replica.index in conflicts.get(claim.uid, ()):
+            named = [device.id for device in replica.devices]
+            for device_id in named:
+                if named.count(device_id) > 1:
+                    found.setdefault(claim.uid, {}).setdefault(replica.index, f"{device_id} stands in it twice")
             found.setdefault(claim.uid, {}).setdefault(replica.index, "a device of it is held by an older claim")
     return found
 

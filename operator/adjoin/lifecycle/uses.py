@@ -14,7 +14,7 @@ from adjoin.api.defaults import replicas_of
 from adjoin.facts import ClaimFacts, PodFacts, Raw, ResourceClaimFacts, read_placed
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import LABEL_POD, LABEL_REPLICA, Relations
-from adjoin_allocator.model import ReplicaState
+from adjoin_allocator.model import DeviceID, ReplicaState
 
 STRAY = -1
 """Index of a use that belongs to no replica that the claim has."""
@@ -95,11 +95,11 @@ def pinned_to(pod: PodFacts) -> frozenset[str]:
 
 
 def _lingers(entry: Raw | None, pod_uid: str, relations: Relations, inventory: Inventory) -> float | None:
-    """Until when a pod that is gone may still run. Nobody has seen its containers end on a node that is not ready: only
-    the end of the node, its return, or its out-of-service taint tells."""
+    """Until when a pod that is gone may still run. Nobody has seen its containers end on a node that is not ready or
+    is being deleted: only the end of the node, its return, or its out-of-service taint tells."""
     node = inventory.nodes.get(str(entry.get("node") or "")) if entry is not None else None
     used = entry is not None and entry.get("state") in _USED_STATES
-    lost = node is not None and node.exists and not node.ready
+    lost = node is not None and node.exists and (node.deleting or not node.ready)
     if used and lost and node is not None and not any(taint.key == OUT_OF_SERVICE for taint in node.taints):
         return math.inf
     return relations.lingering.get(pod_uid)
@@ -113,12 +113,10 @@ def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tu
     devices; it is taken for the user of a replica on its node.
     """
     holding = {int(entry.get("index") or 0): entry for entry in entries(claim)}
-    devices = {
-        replica.index: {
-            name for device in replica.devices for name in (device.id, inventory.current(replica.node, device))
-        }
-        for replica in read_placed(claim.status)
-    }
+    devices: dict[int, set[DeviceID]] = {}
+    for replica in read_placed(claim.status):
+        names = {name for device in replica.devices for name in (device.id, inventory.current(replica.node, device))}
+        devices.setdefault(replica.index, names)
     groups: defaultdict[tuple[int, str], list[ResourceClaimFacts]] = defaultdict(list)
     for resource_claim in relations.owned.get(claim.meta.uid, ()):
         index = _index_of(resource_claim)

@@ -81,12 +81,13 @@ def test_larger_places_weigh_more_than_any_number_of_smaller_ones() -> None:
 
 
 def test_parts_come_back_as_they_were_packed() -> None:
-    packed = packing(slots=2, total=16, size=16, finest=30, performance=1000, priority=5, requests=2)
+    packed = packing(slots=2, total=16, size=16, finest=30, performance=1000, priority=5, requests=2, demand=99)
     values = [(37, 12), (64, 480)]
     islands = (8, 2, 4, 8, 16)
     number = 11 << packed.priority | 7 << packed.performance
+    number += 98 << packed.demand
     number += sum(value << shift for value, shift in zip(islands, packed.islands, strict=True))
     number += sum(
         (rank << high) + (fine << low) for (rank, fine), (high, low) in zip(values, packed.slots, strict=True)
     )
-    assert packed.parts(number >> packed.order) == (37, 12, 64, 480, *islands, 7, 11)
+    assert packed.parts(number >> packed.order) == (37, 12, 64, 480, 98, *islands, 7, 11)

@@ -160,6 +160,11 @@ ONE_RAIL = [make.device(f"nic-{at}", attributes={RAIL: 0}) for at in range(2)]
             id="NVLink without a matrix",
         ),
         pytest.param(
+            make.snapshot(GPUS, [four(make.required("NVLink", "gpu"), make.required("NVLink", "gpu"))]),
+            [(Code.TOPOLOGY_UNKNOWN, 1, "NVLink within gpu is unknown: no topology matrix says it")],
+            id="the same line twice is one reason",
+        ),
+        pytest.param(
             make.snapshot(ONE_RAIL, [make.claim("claim", make.request("nic", 2), make.distinct(RAIL, "nic"))]),
             [(Code.TOPOLOGY_UNSATISFIED, 1, "1 of 2 distinct devices available (dra.net/rail)")],
             id="one rail where two are asked for",
@@ -278,12 +283,36 @@ def test_unhealthy_devices_that_would_not_be_enough_are_not_blamed() -> None:
     assert [reason.code for reason in reasons(make.snapshot(devices, claims))] == [Code.INSUFFICIENT_DEVICES]
 
 
+@pytest.mark.parametrize(
+    ("rails", "most"),
+    [
+        pytest.param([0, *range(39)], 39, id="forty NICs of which two share a rail"),
+        pytest.param([(0, 1), (1, 2), (2, 3), (3, 0)], 2, id="a ring of lists"),
+        pytest.param([(0, 1), 0, 1, 5], 3, id="a list that two others fill"),
+        pytest.param([(at, at + 1) for at in range(40)], 20, id="a long chain of lists"),
+    ],
+)
+def test_how_many_distinct_devices_there_are(rails: Sequence[object], most: int) -> None:
+    nics = [make.device(f"nic-{at}", attributes={"dra.net/rail": rail}) for at, rail in enumerate(rails)]
+    asked = make.claim("claim", make.request("nic", len(nics)), make.distinct("dra.net/rail", "nic"))
+    (reason,) = reasons(make.snapshot(nics, [asked]))
+    assert f"{most} of {len(nics)} distinct devices available" in reason.message
+
+
 def test_many_nodes_are_counted_and_a_few_named() -> None:
     devices = [device for at in range(6) for device in make.flat(f"n{at}", 1)]
     nodes = [make.node(f"n{at}", ready=False) for at in range(6)]
     (reason,) = reasons(make.snapshot(devices, [make.claim()], nodes=nodes))
     assert reason.nodes == 6
     assert "n0 is not ready, n1 is not ready, n2 is not ready and 3 more" in reason.message
+
+
+def test_a_node_that_goes_is_said_to_go() -> None:
+    devices = [device for name in "ab" for device in make.flat(name, 1)]
+    nodes = [make.node("a", deleting=True), make.node("b", ready=False)]
+    (reason,) = reasons(make.snapshot(devices, [make.claim()], nodes=nodes))
+    assert reason.code is Code.NODE_UNAVAILABLE
+    assert "a is being deleted, b is not ready; 2 nodes: 1 not ready, 1 being deleted" in reason.message
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

@@ -220,6 +220,27 @@ def test_nvlink_partners_by_matrix() -> None:
             id="of each request and of both together",
         ),
         pytest.param(make.flat(gpus=1, nics=1), (GPU, NIC), {"gpu-nic": "SYS"}, id="nothing known is far"),
+        *(
+            pytest.param(
+                [make.device(f"gpu-{at}", numa=each) for at, each in enumerate(numa)],
+                (make.request("gpu", 3), make.preferred("NUMANode", "gpu")),
+                {"gpu-gpu": level},
+                id=f"lists that meet pair by pair and share {shared}",
+            )
+            for numa, level, shared in (
+                (((0, 1), (1, 2), (0, 2)), "SYS", "no value"),
+                (((0, 1), (1, 2), (1, 3)), "NODE", "a value"),
+            )
+        ),
+        pytest.param(
+            [
+                make.device(f"gpu-{at}", root=root, numa=0)
+                for at, root in enumerate((("a", "b"), ("b", "c"), ("a", "c")))
+            ],
+            (make.request("gpu", 3),),
+            {"gpu-gpu": "NODE"},
+            id="of one NUMA node without a common root complex",
+        ),
         pytest.param(make.flat(gpus=1), (GPU,), {}, id="one device is near nothing"),
         pytest.param(
             make.shared_roots(roots=1), (make.request("gpu", 2), NIC), {"gpu-gpu": "PHB", "gpu-nic": "PHB"}, id="a root"

@@ -146,6 +146,26 @@ def test_a_claim_that_names_one_device_in_two_replicas_keeps_it_in_the_first() -
     assert entered(make.snapshot(gpus, [twice])).lacking == {twice.uid: (1,)}
 
 
+@pytest.mark.parametrize("follows", [False, True], ids=["a fresh ledger", "a ledger that followed"])
+def test_an_index_that_is_listed_twice_holds_both_and_is_the_first(follows: bool) -> None:
+    gpus = make.flat(gpus=3)
+    twice = make.claim(placed=(make.placed({"gpu": gpus[:1]}), make.placed({"gpu": gpus[:2]})))
+    before = entered(make.snapshot(gpus)) if follows else None
+    snapshot = make.snapshot(gpus, [twice])
+    ledger = entered(snapshot, before) if before is None else entered(replace(snapshot, claims=(twice,)), before)
+    pool = ledger.pools[make.POOL]
+    assert (ledger.conflicts, ledger.lacking) == ({}, {})
+    assert (pool.free, pool.held(0), pool.back(0)) == ([0b100], 0b011, 0b010)
+
+
+def test_a_replica_that_names_a_device_twice_has_too_few_and_is_planned_anew() -> None:
+    gpus = make.flat(gpus=2)
+    twice = make.claim("claim", make.request("gpu", 2), placed=(make.placed({"gpu": [gpus[0], gpus[0]]}),))
+    ledger = entered(make.snapshot(gpus, [twice]))
+    assert (ledger.conflicts, ledger.lacking) == ({twice.uid: (0,)}, {twice.uid: (0,)})
+    assert ledger.pools[make.POOL].free == [0b10]
+
+
 def test_a_conflict_that_is_over_leaves_nothing_behind() -> None:
     gpus = make.flat(gpus=4)
     old, young = make.holding("old", gpus[:2], created=1.0), make.holding("young", gpus[1:3], created=2.0)

@@ -97,6 +97,8 @@ def test_masks_by_standing() -> None:
         pytest.param(make.node(), (), None, id="a ready node is open"),
         pytest.param(make.node(ready=False), (), "not ready", id="not ready"),
         pytest.param(make.node(unschedulable=True), (), "cordoned", id="cordoned"),
+        pytest.param(make.node(deleting=True), (), "being deleted", id="ready, but being deleted"),
+        pytest.param(make.node(deleting=True, ready=False), (), "being deleted", id="not ready, since it goes"),
         pytest.param(make.node(exists=False), (), "gone", id="without object"),
         pytest.param(None, (), "gone", id="unknown"),
         pytest.param(make.node(taints=(TAINT,)), (), "tainted", id="a taint that is not tolerated"),

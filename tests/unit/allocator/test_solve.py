@@ -203,9 +203,9 @@ def test_each_claim_gets_devices_of_the_pool_it_asks() -> None:
 )
 def test_node(busy: dict[str, int], asked: Request, node: str) -> None:
     devices = {name: make.flat(name) for name in "abc"}
-    others = [make.holding(f"other-{name}", devices[name][:count], created=1.0) for name, count in busy.items()]
+    others = {device.id: make.hold() for name, count in busy.items() for device in devices[name][:count]}
     given_ = [device for node in devices.values() for device in node]
-    answer = planned(make.snapshot(given_, [*others, make.claim("claim", asked)]))
+    answer = planned(make.snapshot(given_, [make.claim("claim", asked)], holds=others))
     assert [place for _, place, _ in where(answer)["claim"]] == [node]
 
 

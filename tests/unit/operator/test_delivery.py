@@ -502,6 +502,16 @@ def test_no_pod_is_let_go_to_a_node_that_takes_none(node_fields: dict[str, Any])
     assert [event["reason"] for event in world.all(Kind.EVENT)] == ["ReplicaUnavailable"]
 
 
+def test_a_pod_is_told_that_its_node_is_being_deleted() -> None:
+    world = World()
+    going = node()
+    going["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["example.com/drain"]}
+    world.add(devicepool(), going, resourceslice(), taintrule(), deviceclaim(status=HELD), pod())
+    world.settle(Decider)
+    (event,) = world.all(Kind.EVENT)
+    assert "node n1 is being deleted" in event["note"]
+
+
 def test_a_pool_that_is_split_differently_later_leaves_running_pods_alone() -> None:
     world = World()
     world.add(devicepool(), node(), resourceslice(), resourceslice(driver=NIC_DRIVER, devices=2))

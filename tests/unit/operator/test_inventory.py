@@ -435,6 +435,34 @@ class TestOtherSources:
         assert "adjoin.dev/memory" in first.capacity
         assert {device.standing for device in inventory.devices["n1"]} == {Standing.OFFERED}
 
+    @pytest.mark.parametrize("young_first", [False, True], ids=["older pool first", "younger pool first"])
+    def test_one_uuid_is_one_device_of_the_older_pool(self, young_first: bool) -> None:
+        """Admission looks at one pool alone; two of them may list the same hardware."""
+        pools = [
+            devicepool(name, devices=[self.listing(device)], creationTimestamp=created)
+            for name, device, created in (
+                ("old", "g0", "2026-01-01T00:00:00Z"),
+                ("young", "h0", "2026-01-02T00:00:00Z"),
+            )
+        ]
+        inventory = build(*(reversed(pools) if young_first else pools), node())
+        assert [(each.device_pool, each.id.device) for each in inventory.devices["n1"]] == [("old", "g0")]
+        assert "adjoin.dev/n1/h0" in conditions(inventory, "young")["Overlap"]
+        assert "Overlap" not in conditions(inventory, "old")
+
+    def test_a_listed_device_that_a_driver_publishes_too_is_the_drivers(self) -> None:
+        listed = self.listing("h0")
+        listed["name"] = "listed"
+        gpu = {"name": "gpu", "type": "GPU", "source": {"resourceSlices": {"driver": GPU}}}
+        published = resourceslice("n1", GPU, {"gpu-0": {"uuid": {"string": "U0"}}})
+        inventory = build(devicepool(devices=[gpu, listed], delivery=NO_GUARD), node(), published)
+        assert [each.id.device for each in inventory.devices["n1"]] == ["gpu-0"]
+        assert "adjoin.dev/n1/h0" in conditions(inventory)["Overlap"]
+
+    def listing(self, device: str) -> dict[str, Any]:
+        listed = [{"name": "n1", "devices": [{"name": device, "attributes": {"uuid": "U0"}}]}]
+        return {"name": "gpu", "type": "GPU", "source": {"static": {"nodes": listed}}}
+
     def test_static_devices_of_a_node_that_does_not_exist(self) -> None:
         pool = devicepool(devices=[self.static("n1", "n2")], node_selector={"matchLabels": {"a": "b"}})
         assert set(standings(build(pool)).values()) == {Standing.MISSING}

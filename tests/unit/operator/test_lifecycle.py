@@ -21,6 +21,7 @@ from tests.support.objects import (
 )
 from tests.support.world import START, World
 
+from adjoin.decision import Decider
 from adjoin.facts import read_claim
 from adjoin.intents import Kind, Step, Verb
 from adjoin.inventory import InventoryBuilder
@@ -332,6 +333,46 @@ def test_who_lost_a_device_and_to_whom() -> None:
         "new": {2: f"{GPU_DRIVER}/n1/gpu-0 is held by DeviceClaim team/old (replica 0)"}
     }
     assert contested(claims, {}, {}) == {}
+
+
+def held_names(world: World, name: str) -> list[tuple[int, list[str]]]:
+    claim = world.get(Kind.DEVICE_CLAIM, name)
+    entries = ((claim or {}).get("status", {}).get("allocation") or {}).get("replicas") or []
+    return [(entry["index"], [device["device"] for device in entry["devices"]]) for entry in entries]
+
+
+def test_a_status_that_lists_an_index_twice_holds_both_until_it_is_written_anew() -> None:
+    one, other = (replica(0, devices=[("gpu", GPU_DRIVER, "n1", f"gpu-{at}")]) for at in range(2))
+    world = World()
+    world.add(devicepool(), node(), resourceslice(devices=2), taintrule())
+    world.add(deviceclaim("twice", status=allocation(one, other)), deviceclaim("next"))
+    first = Decider().decide(world.view(), world.now)
+    assert not any(answer.placements for answer in first.plan.claims.values())
+    world.settle(Decider)
+    assert held_names(world, "twice") == [(0, ["gpu-0"])]
+    assert held_names(world, "next") == [(0, ["gpu-1"])]
+
+
+def test_a_replica_that_lists_a_device_twice_fails_and_gets_what_it_asked_for() -> None:
+    doubled = replica(devices=[("gpu", GPU_DRIVER, "n1", "gpu-0"), ("gpu", GPU_DRIVER, "n1", "gpu-0")])
+    world = World()
+    world.add(devicepool(), node(), resourceslice(devices=3), taintrule())
+    world.add(deviceclaim("twice", requests={"gpu": 2}, status=allocation(doubled)))
+    first = Decider().decide(world.view(), world.now)
+    words = [
+        condition["message"]
+        for intent in first.intents
+        for step in intent.steps
+        if step.kind is Kind.DEVICE_CLAIM
+        for condition in step.body["status"].get("conditions", ())
+        if condition["type"] == "Conflict"
+    ]
+    assert words == ["replica 0: gpu.nvidia.com/n1/gpu-0 stands in it twice"]
+    for _ in range(3):
+        world.carry_out(Decider().decide(world.view(), world.now).intents)
+        world.catch_up()
+    ((index, devices),) = held_names(world, "twice")
+    assert (index, len(set(devices))) == (0, 2)
 
 
 def test_a_device_in_a_foreign_allocation_is_the_foreign_claims() -> None:

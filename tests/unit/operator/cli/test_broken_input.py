@@ -31,6 +31,25 @@ HELD = "[{request: gpu, driver: adjoin.dev, pool: n1, device: g0}]"
 @pytest.mark.parametrize(
     ("text", "word"),
     [
+        pytest.param(
+            POOL.replace("LOCALITY", "{}").replace("DEVICES", HELD) + "    - {index: 0, node: n1, devices: []}\n",
+            "DeviceClaim default/c: status.allocation.replicas[1].index: 0: is the index of "
+            "status.allocation.replicas[0] too",
+            id="an index that is listed twice",
+        ),
+        pytest.param(
+            POOL.replace("LOCALITY", "{}").replace("DEVICES", f"{HELD[:-1]}, {HELD[1:]}"),
+            "status.allocation.replicas[0].devices[1]: adjoin.dev/n1/g0: is the device of "
+            "status.allocation.replicas[0].devices[0] too",
+            id="a device that one replica lists twice",
+        ),
+        pytest.param(
+            POOL.replace("LOCALITY", "{}").replace("DEVICES", HELD)
+            + f"    - {{index: 1, node: n1, devices: {HELD}}}\n",
+            "status.allocation.replicas[1].devices[0]: adjoin.dev/n1/g0: is the device of "
+            "status.allocation.replicas[0].devices[0] too",
+            id="a device in two replicas",
+        ),
         pytest.param("&a [*a]", "nested too deeply", id="a list that holds itself"),
         pytest.param("a: !!bool maybe", "maybe", id="a word that is no value of its tag"),
         pytest.param(POOL.replace("LOCALITY", "{}").replace("DEVICES", "{}"), "devices", id="devices that are no list"),

@@ -149,6 +149,18 @@ GB300_CAPTURED = pytest.param(
 )
 
 
+@pytest.mark.parametrize("policy", ["Required", "Preferred"])
+def test_p4d_keeps_a_pair_on_each_root_complex_while_singles_come_first(policy: str) -> None:
+    singles = [
+        deviceclaim(f"single-{at}", requests={"gpu": 1}, creationTimestamp=f"2026-01-01T00:00:0{at}Z")
+        for at in range(4)
+    ]
+    pairs = [pair(f"pair-{at}", policy=policy, creationTimestamp=f"2026-01-01T00:01:0{at}Z") for at in range(4)]
+    ran = plan_objects([pool(), *hardware.p4d("n1"), *singles, *pairs])
+    assert {claim["phase"] for claim in ran.shown["claims"]} == {"Allocated"}
+    assert {ran.claims[f"pair-{at}"]["replicas"][0]["locality"]["gpu-nic"] for at in range(4)} == {"PHB"}
+
+
 @pytest.mark.parametrize("machine", [pytest.param(lambda: hardware.gb300("n1"), id="model"), GB300_CAPTURED])
 def test_gb300_tells_a_root_complex_of_gpus_only(machine: Any) -> None:
     """A pool of slices without a generation is read; unknown never equals known, nor unknown."""

@@ -325,6 +325,42 @@ class TestFeedback:
         assert ran.codes("b") == ["InsufficientDevices"]
         assert ran.counts("training", "gpu")["allocated"] == 8
 
+    @pytest.mark.parametrize(
+        ("state", "theirs", "gpus", "expected"),
+        [
+            pytest.param("Failed", [], 2, ("Allocated", ["gpu-1"], []), id="one that failed gets another device"),
+            pytest.param(
+                "Failed", [], 1, ("Failed", ["gpu-0"], ["DeviceReleasing", "InsufficientDevices"]), id="or reasons"
+            ),
+            pytest.param(
+                "InUse", ["gpu-0"], 2, ("Allocated", ["gpu-1"], []), id="one that lost its device to a stranger"
+            ),
+            pytest.param(
+                "InUse", ["gpu-0"], 1, ("Failed", ["gpu-0"], ["InsufficientDevices"]), id="or a reason for that"
+            ),
+        ],
+    )
+    def test_a_replica_that_cannot_stay_is_planned_anew(
+        self, state: str, theirs: list[str], gpus: int, expected: tuple[str, list[str], list[str]]
+    ) -> None:
+        claim = deviceclaim("a", status=allocation(replica(state=state), phase=state))
+        foreign = [resourceclaim("theirs", owner="", devices=[(GPU, "n1", name) for name in theirs])] if theirs else []
+        objects = [devicepool(), node(), resourceslice(devices=gpus), claim, *foreign]
+        ran = plan_objects(objects)
+        assert (ran.claims["a"]["phase"], ran.devices("a")["gpu"], ran.codes("a")) == expected
+        assert ran.status == (0 if expected[0] == "Allocated" else 3)
+        again = plan_objects(with_status(objects, ran))
+        assert (again.claims["a"]["phase"], again.devices("a")["gpu"], again.codes("a")) == expected
+        counts = ran.counts("training", "gpu")
+        assert counts["capacity"] == sum(number for name, number in counts.items() if name != "capacity") == gpus
+
+    def test_what_a_failed_replica_names_is_still_its_holders(self) -> None:
+        failed = deviceclaim("a", status=allocation(replica(state="Failed"), phase="Failed"))
+        holder = deviceclaim("b", status=allocation(replica(state="InUse"), phase="InUse"))
+        ran = plan_objects([devicepool(), node(), resourceslice(devices=1), failed, holder])
+        assert (ran.claims["a"]["phase"], ran.claims["b"]["phase"]) == ("Failed", "InUse")
+        assert ran.counts("training", "gpu")["allocated"] == 1
+
     def test_claims_that_share_a_device_are_told_apart_by_age(self) -> None:
         def holder(name: str, moment: str) -> dict[str, Any]:
             status = allocation(replica(devices=[("gpu", GPU, "n1", "gpu-0")]))

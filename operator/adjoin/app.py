@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -33,12 +33,12 @@ import structlog
 from aiohttp import web
 
 from adjoin import admission, handlers
-from adjoin.api.names import API_VERSION, PLURALS
 from adjoin.cache import Cache
 from adjoin.decision import Decider
+from adjoin.definitions import Definitions
 from adjoin.facts import ClaimFacts
 from adjoin.intents import Kind
-from adjoin.kube import ConfigurationError, Kube, KubeError, Login, NotFound
+from adjoin.kube import ConfigurationError, Kube, Login, NotFound
 from adjoin.lease import Elector, LeadershipLost
 from adjoin.metrics import Metrics
 from adjoin.planner import Batcher, Planner, PlannerBroken
@@ -244,28 +244,6 @@ def configure_logging(level: str, format_: str) -> None:
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
 
 
-async def wait_for_kinds(kube: Kube, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-    """Returns when our CRDs are served. kopf would never notice a CRD that comes later."""
-    said = ""
-    while True:
-        try:
-            served = {
-                entry.get("name") for entry in (await kube.get_path(f"/apis/{API_VERSION}")).get("resources") or ()
-            }
-            missing = [plural for plural in PLURALS.values() if not {plural, f"{plural}/status"} <= served]
-            problem = f"not served: {', '.join(missing)}" if missing else ""
-        except NotFound:
-            problem = "no kind of the group is served"
-        except KubeError as error:
-            problem = str(error)
-        if not problem:
-            return
-        if problem != said:
-            _log.error(f"waiting for the CRDs of {API_VERSION}: install the chart adjoin-crds", problem=problem)
-            said = problem
-        await sleep(2.0)
-
-
 class Operator:
     """One run of the operator: makes the parts, starts them in order, stops them in order."""
 
@@ -276,6 +254,7 @@ class Operator:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="decision")
         self._serving = False
         self._stopping = asyncio.Event()
+        self.definitions = Definitions(kube)
         self.metrics = Metrics()
         self.batcher = Batcher()
         self.cache = Cache(settings.namespace, self.batcher.notify)
@@ -336,7 +315,7 @@ class Operator:
         )
         await status.open()
         try:
-            if not await self._unless_stopped(wait_for_kinds(self._kube)):
+            if not await self._unless_stopped(self.definitions.wait()):
                 return 0
             return await self._operate()
         finally:
@@ -493,6 +472,7 @@ class Operator:
 
     def _ready(self) -> dict[str, Callable[[], str | None]]:
         return {
+            "definitions": lambda: self.definitions.problem,
             "cache": lambda: f"not listed yet: {', '.join(self.cache.unsynced)}" if not self.cache.synced else None,
             "admission": lambda: None if self._serving else "no certificate yet",
             "trust": lambda: None if self.keeper.trusted else "the webhook configurations do not trust us yet",

@@ -49,6 +49,7 @@ from adjoin.writer import Writer
 REFLECTED: Final = (Kind.NODE, Kind.RESOURCE_SLICE, Kind.TAINT_RULE, Kind.CONFIG_MAP)
 SERVICE_ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
+SWITCH_SECONDS: Final = 0.001
 DRAIN_SECONDS: Final = 3.0
 KOPF_SECONDS: Final = 3.0
 STOP_SECONDS: Final = 9.5
@@ -244,6 +245,14 @@ def configure_logging(level: str, format_: str) -> None:
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
 
 
+def configure_interpreter() -> None:
+    """A decision is long work in a thread beside the loop that answers admission. The loop loses the interpreter with
+    every read and write of a socket and waits so long to get it back; with the 5 ms that Python gives by default, 200
+    pods a second wait longer and longer."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(50_000, 20, 100)
+
+
 class Operator:
     """One run of the operator: makes the parts, starts them in order, stops them in order."""
 
@@ -412,7 +421,6 @@ class Operator:
 
     async def _settle_memory(self) -> None:
         """What was read at start stays: the garbage collector need not look at it again and again."""
-        gc.set_threshold(50_000, 20, 100)
         await self.cache.wait_synced()
         _log.info("synced", seconds=round(time.monotonic() - self._started, 2))
         gc.collect()
@@ -510,6 +518,7 @@ async def _main(settings: Settings) -> int:
 def run(settings: Settings) -> int:
     """`adjoin run`: returns the exit code: 0 after a signal, 1 after a failure, 2 for settings that cannot work."""
     configure_logging(settings.log_level, settings.log_format)
+    configure_interpreter()
     _log.info("starting", identity=settings.identity, namespace=settings.namespace)
     try:
         return asyncio.run(_main(settings))

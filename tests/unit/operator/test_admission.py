@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from tests.support.clock import until
 from tests.support.objects import Obj, deviceclaim, devicepool
 
 from adjoin.admission import build_app
-from adjoin.admission.endpoint import ASK_SECONDS
+from adjoin.admission.endpoint import ASK_SECONDS, Endpoint
 from adjoin.cache import READERS, Cache
 from adjoin.facts import ClaimFacts, read_claim
 from adjoin.intents import Kind
@@ -241,6 +242,53 @@ async def test_a_claim_that_memory_does_not_have_is_asked_for_once(apart: Apart)
     apart.know(devicepool())
     pod = await apart.admit(plain_pod())
     assert len(pod["spec"]["resourceClaims"]) == 2
+    assert apart.asked == [("team", "job-a")]
+
+
+async def test_d14_pods_of_a_known_claim_ask_the_api_server_nothing(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim(requests={"gpu": 40}))
+    pods = await asyncio.gather(*(apart.admit(plain_pod()) for _ in range(50)))
+    assert {len(pod["spec"]["resourceClaims"]) for pod in pods} == {2}
+    assert apart.asked == []
+
+
+async def test_d14_pods_that_come_together_ask_once_for_a_claim_that_is_not_known(apart: Apart) -> None:
+    """A Deployment applied before its claim has been seen: hundreds of pods, one request."""
+    arrived = asyncio.Event()
+
+    async def slowly() -> ClaimFacts:
+        await arrived.wait()
+        return read_claim(deviceclaim(requests={"gpu": 40}))
+
+    apart.answer = slowly
+    apart.know(devicepool())
+    waiting = [asyncio.create_task(apart.admit(plain_pod())) for _ in range(50)]
+    other = asyncio.create_task(apart.admit(plain_pod("job-b")))
+    await until(lambda: len(apart.asked) == 2)
+    arrived.set()
+    assert {len(pod["spec"]["resourceClaims"]) for pod in await asyncio.gather(*waiting)} == {2}
+    await other
+    assert sorted(apart.asked) == [("team", "job-a"), ("team", "job-b")]
+    await apart.admit(plain_pod())
+    assert len(apart.asked) == 3, "an answer is not remembered here: that is the memory's business"
+
+
+async def test_d14_one_that_gives_up_waiting_leaves_the_answer_to_the_others(apart: Apart) -> None:
+    arrived = asyncio.Event()
+
+    async def slowly() -> ClaimFacts:
+        await arrived.wait()
+        return read_claim(deviceclaim(requests={"gpu": 40}))
+
+    apart.answer = slowly
+    apart.know(devicepool())
+    endpoint = Endpoint(apart.cache, apart.find)
+    first, second = (asyncio.create_task(endpoint.claim("team", "job-a")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    arrived.set()
+    found = await second
+    assert found is not None
     assert apart.asked == [("team", "job-a")]
 
 

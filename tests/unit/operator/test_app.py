@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import json
 import logging
@@ -16,7 +17,14 @@ import pytest
 import structlog
 
 from adjoin import app
-from adjoin.app import Settings, SettingsError, add_arguments, configure_logging, read_settings
+from adjoin.app import (
+    Settings,
+    SettingsError,
+    add_arguments,
+    configure_interpreter,
+    configure_logging,
+    read_settings,
+)
 
 
 def read(*flags: str, **environment: str) -> Settings:
@@ -87,6 +95,17 @@ class TestSettings:
     def test_settings_cannot_be_changed(self) -> None:
         with pytest.raises(AttributeError):
             read(namespace="n").namespace = "other"  # type: ignore[misc]
+
+
+def test_d14_a_decision_does_not_keep_the_interpreter_from_admission_for_long() -> None:
+    """What the loop waits for after every read and write while a decision is made; `make bench` shows what it costs."""
+    before, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    try:
+        configure_interpreter()
+        assert sys.getswitchinterval() == pytest.approx(0.001)
+    finally:
+        sys.setswitchinterval(before)
+        gc.set_threshold(*thresholds)
 
 
 class TestLogging:

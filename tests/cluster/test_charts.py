@@ -98,7 +98,7 @@ def test_webhook_paths_are_the_endpoints_routes_and_other_paths_are_404(adjoin: 
         if obj["kind"].endswith("WebhookConfiguration")
         for hook in obj["webhooks"]
     ]
-    assert urls == service == ["/mutate-pod", "/mutate-adjoin", "/validate-adjoin"]
+    assert urls == service == ["/mutate-pod", "/mutate-pod", "/mutate-adjoin", "/validate-adjoin"]
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     for path in urls:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import orjson
 from aiohttp import web
 
-from adjoin.admission.pods import Patch, Refused, mutate_pod
+from adjoin.admission.pods import Patch, Refused, mutate_ephemeral, mutate_pod
 from adjoin.api import names
 from adjoin.api.validate import validate
 from adjoin.cache import Facts
@@ -93,12 +93,15 @@ class Endpoint:
         self._asking: dict[tuple[str, str], asyncio.Task[ClaimFacts | None]] = {}
 
     async def mutate_pod(self, http: web.Request) -> web.Response:
-        """Gate, token and ResourceClaims for a pod with our label."""
+        """Gate, token and ResourceClaims for a pod with our label; no devices for its ephemeral containers."""
         request = _review(await http.read())
         pod = request["object"]
         label = ((pod.get("metadata") or {}).get("labels") or {}).get(names.LABEL_CLAIM)
         if (request.get("kind") or {}).get("kind") != "Pod":
             raise _BadReview("the object is no Pod")
+        if label is not None and request.get("subResource") == "ephemeralcontainers":
+            patch, warnings = mutate_ephemeral(pod, request.get("oldObject") or {})
+            return _answer(request, patch=patch, warnings=warnings)
         if label is None or request.get("operation") != "CREATE":
             return _answer(request)
         claim = await self.claim(str(request.get("namespace") or ""), str(label))

@@ -37,6 +37,7 @@ VOID = "void"
 """Tells NVIDIA's container runtime to add no card of its own accord; the driver adds those of the ResourceClaim."""
 _OURS = "adjoin-"
 _GROUPS = ("initContainers", "containers")
+_EPHEMERAL = "ephemeralContainers"
 _DEVICES = "/dev"
 
 
@@ -220,6 +221,23 @@ def mutate_pod(pod: Obj, layout: Layout, requests: Sequence[str] | None) -> tupl
                 warnings.append(f"{field} is set to {VOID}: the driver hands the claim's devices to the container")
     if errors:
         raise Refused(errors)
+    return patch, warnings
+
+
+def mutate_ephemeral(pod: Obj, old: Obj) -> tuple[Patch, list[str]]:
+    """The JSON patch for a pod that gets ephemeral containers, and warnings: they have nothing of the claim (Kubernetes
+    gives them no resources), and their environment must not give them more. Those of before cannot change."""
+    known = {each.get("name") for each in (old.get("spec") or {}).get(_EPHEMERAL) or ()}
+    patch: Patch = []
+    warnings: list[str] = []
+    for place, container in enumerate((pod.get("spec") or {}).get(_EPHEMERAL) or ()):
+        env, _ = _environment(_EPHEMERAL, place, container)
+        if env is None or container.get("name") in known:
+            continue
+        patch.append({"op": "add", "path": f"/spec/{_EPHEMERAL}/{place}/env", "value": env})
+        if any(each.get("name") == VISIBLE for each in container.get("env") or ()):
+            field = f"spec.{_EPHEMERAL}[{place}].env[{VISIBLE}]"
+            warnings.append(f"{field} is set to {VOID}: an ephemeral container gets no devices")
     return patch, warnings
 
 

@@ -391,6 +391,32 @@ async def test_a_pod_without_the_label_is_let_through_as_it_is(apart: Apart) -> 
     assert await apart.admit(pod) == pod
 
 
+@pytest.mark.parametrize(
+    ("env", "expected", "warned"),
+    [
+        pytest.param(None, [VOID], False, id="no environment: the image may have one"),
+        pytest.param([{"name": "A", "value": "b"}], [{"name": "A", "value": "b"}, VOID], False, id="of other things"),
+        pytest.param([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}], [VOID], True, id="every card"),
+        pytest.param([VOID, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}], [VOID], True, id="twice"),
+        pytest.param([VOID], [VOID], False, id="silent already"),
+    ],
+)
+async def test_g3_an_ephemeral_container_sees_no_devices(
+    apart: Apart, env: list[Obj] | None, expected: list[Obj], warned: bool
+) -> None:
+    """Those that were there before cannot change, and nothing else of the pod is touched."""
+    old = plain_pod(ephemeralContainers=[{"name": "before", "image": "busybox"}])
+    new = copy.deepcopy(old)
+    new["spec"]["ephemeralContainers"].insert(0, {"name": "new", "image": "cuda", **({"env": env} if env else {})})
+    response = await apart.post("/mutate-pod", new, "UPDATE", old, subResource="ephemeralcontainers")
+    after = patched(new, response)
+    assert after["spec"]["ephemeralContainers"][0]["env"] == expected
+    after["spec"]["ephemeralContainers"] = old["spec"]["ephemeralContainers"]
+    assert after == old
+    assert bool(response.get("warnings")) is warned
+    assert apart.asked == []
+
+
 async def test_a_dry_run_is_like_any_other(apart: Apart) -> None:
     apart.know(devicepool(), deviceclaim())
     response = await apart.post("/mutate-pod", plain_pod(), dryRun=True)

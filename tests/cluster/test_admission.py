@@ -211,7 +211,9 @@ SILENT = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
 def test_g3_an_ephemeral_container_reaches_no_devices(site: Site, adjoin: Installation, running: bool) -> None:
     """It has no resources by Kubernetes' rules; privileges are refused, and the environment is silenced or refused."""
     site.create(claim("c"))
-    site.create(pod("debugged", "c"))
+    made = pod("debugged", "c")
+    made["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
+    site.create(made)
     if not running:
         adjoin.operators[-1].kill()
     try:
@@ -219,9 +221,9 @@ def test_g3_an_ephemeral_container_reaches_no_devices(site: Site, adjoin: Instal
             name = f"shell-{len(fields)}"
             if running:
                 seen = debug(site, "debugged", ephemeral(name, **fields))
-                made = next(each for each in seen["spec"]["ephemeralContainers"] if each["name"] == name)
-                assert [each for each in made["env"] if each["name"] != "A"] == [SILENT]
-                assert len(made["env"]) == 1 + len(fields)
+                shell = next(each for each in seen["spec"]["ephemeralContainers"] if each["name"] == name)
+                assert [each for each in shell["env"] if each["name"] != "A"] == [SILENT]
+                assert len(shell["env"]) == 1 + len(fields)
             else:
                 with pytest.raises(ApiFailure) as refused:
                     debug(site, "debugged", ephemeral(name, **fields))
@@ -232,6 +234,10 @@ def test_g3_an_ephemeral_container_reaches_no_devices(site: Site, adjoin: Instal
             debug(site, "debugged", ephemeral("root", env=[SILENT], securityContext={"privileged": True}))
         assert refused.value.status == 403
         assert "privileged" in str(refused.value)
+        mounts = [{"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"}]
+        with pytest.raises(ApiFailure) as refused:
+            debug(site, "debugged", ephemeral("namer", env=[SILENT], volumeMounts=mounts))
+        assert refused.value.status == 403
         with pytest.raises(ApiFailure) as refused:
             debug(site, "debugged", ephemeral("taker", resources={"claims": [{"name": "adjoin-0"}]}))
         assert refused.value.status in (403, 422)

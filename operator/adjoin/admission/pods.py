@@ -38,7 +38,10 @@ VOID = "void"
 _OURS = "adjoin-"
 _GROUPS = ("initContainers", "containers")
 _EPHEMERAL = "ephemeralContainers"
-_DEVICES = "/dev"
+_DEVICES = ("/dev", "/proc")
+"""Folders of the node in which its devices stand; /proc shows every file of the node under a process' root."""
+_LISTED = "nvidia-container-devices"
+"""NVIDIA's container runtime may be set up to add the card after which a mount under /var/run/<this> is named."""
 
 
 class Refused(Exception):
@@ -80,12 +83,16 @@ def _security(pod: Obj) -> Iterator[str]:
     for group, place, container in containers_of(pod):
         if (container.get("securityContext") or {}).get("privileged"):
             yield f"spec.{group}[{place}].securityContext.privileged: true: {remedy}"
+        for number, mount in enumerate(container.get("volumeMounts") or ()):
+            target = str(mount.get("mountPath") or "")
+            if _LISTED in target.split("/"):
+                yield f"spec.{group}[{place}].volumeMounts[{number}].mountPath: {shown(target)}: {remedy}"
     for place, volume in enumerate(spec.get("volumes") or ()):
         path = (volume.get("hostPath") or {}).get("path")
         if path is None:
             continue
         normal = posixpath.normpath("/" + str(path).lstrip("/"))
-        if normal == "/" or normal == _DEVICES or normal.startswith(f"{_DEVICES}/"):
+        if normal == "/" or any(normal == folder or normal.startswith(f"{folder}/") for folder in _DEVICES):
             memory = "shared memory is an emptyDir with medium: Memory"
             yield f"spec.volumes[{place}].hostPath.path: {shown(path)}: {remedy} ({memory})"
 

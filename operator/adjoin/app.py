@@ -20,7 +20,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
@@ -34,12 +34,12 @@ import uvloop
 from aiohttp import web
 
 from adjoin import admission, handlers
-from adjoin.api.names import API_VERSION, PLURALS
 from adjoin.cache import Cache
 from adjoin.decision import Decider
+from adjoin.definitions import Definitions
 from adjoin.facts import ClaimFacts
 from adjoin.intents import Kind
-from adjoin.kube import ConfigurationError, Kube, KubeError, Login, NotFound
+from adjoin.kube import ConfigurationError, Kube, Login, NotFound
 from adjoin.lease import Elector, LeadershipLost
 from adjoin.metrics import Metrics
 from adjoin.planner import Batcher, Planner, PlannerBroken
@@ -50,6 +50,7 @@ from adjoin.writer import Writer
 REFLECTED: Final = (Kind.NODE, Kind.RESOURCE_SLICE, Kind.TAINT_RULE, Kind.CONFIG_MAP)
 SERVICE_ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
+SWITCH_SECONDS: Final = 0.001
 DRAIN_SECONDS: Final = 3.0
 KOPF_SECONDS: Final = 3.0
 STOP_SECONDS: Final = 9.5
@@ -245,26 +246,12 @@ def configure_logging(level: str, format_: str) -> None:
         logging.getLogger(noisy).setLevel(max(logging.WARNING, root.level))
 
 
-async def wait_for_kinds(kube: Kube, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-    """Returns when our CRDs are served. kopf would never notice a CRD that comes later."""
-    said = ""
-    while True:
-        try:
-            served = {
-                entry.get("name") for entry in (await kube.get_path(f"/apis/{API_VERSION}")).get("resources") or ()
-            }
-            missing = [plural for plural in PLURALS.values() if not {plural, f"{plural}/status"} <= served]
-            problem = f"not served: {', '.join(missing)}" if missing else ""
-        except NotFound:
-            problem = "no kind of the group is served"
-        except KubeError as error:
-            problem = str(error)
-        if not problem:
-            return
-        if problem != said:
-            _log.error(f"waiting for the CRDs of {API_VERSION}: install the chart adjoin-crds", problem=problem)
-            said = problem
-        await sleep(2.0)
+def configure_interpreter() -> None:
+    """A decision is long work in a thread beside the loop that answers admission. The loop loses the interpreter with
+    every read and write of a socket and waits so long to get it back; with the 5 ms that Python gives by default, 200
+    pods a second wait longer and longer."""
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.set_threshold(50_000, 20, 100)
 
 
 class Operator:
@@ -277,6 +264,7 @@ class Operator:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="decision")
         self._serving = False
         self._stopping = asyncio.Event()
+        self.definitions = Definitions(kube)
         self.metrics = Metrics()
         self.batcher = Batcher()
         self.cache = Cache(settings.namespace, self.batcher.notify)
@@ -337,7 +325,7 @@ class Operator:
         )
         await status.open()
         try:
-            if not await self._unless_stopped(wait_for_kinds(self._kube)):
+            if not await self._unless_stopped(self.definitions.wait()):
                 return 0
             return await self._operate()
         finally:
@@ -434,7 +422,6 @@ class Operator:
 
     async def _settle_memory(self) -> None:
         """What was read at start stays: the garbage collector need not look at it again and again."""
-        gc.set_threshold(50_000, 20, 100)
         await self.cache.wait_synced()
         _log.info("synced", seconds=round(time.monotonic() - self._started, 2))
         gc.collect()
@@ -494,6 +481,7 @@ class Operator:
 
     def _ready(self) -> dict[str, Callable[[], str | None]]:
         return {
+            "definitions": lambda: self.definitions.problem,
             "cache": lambda: f"not listed yet: {', '.join(self.cache.unsynced)}" if not self.cache.synced else None,
             "admission": lambda: None if self._serving else "no certificate yet",
             "trust": lambda: None if self.keeper.trusted else "the webhook configurations do not trust us yet",
@@ -531,6 +519,7 @@ async def _main(settings: Settings) -> int:
 def run(settings: Settings) -> int:
     """`adjoin run`: returns the exit code: 0 after a signal, 1 after a failure, 2 for settings that cannot work."""
     configure_logging(settings.log_level, settings.log_format)
+    configure_interpreter()
     _log.info("starting", identity=settings.identity, namespace=settings.namespace)
     try:
         # TLS and the loop itself in C: a seventh of the operator's processor time under load.

@@ -45,6 +45,7 @@ from adjoin.facts import (
     read_taint_rule,
 )
 from adjoin.intents import Intent, Kind
+from adjoin.traces import unseen
 
 LINGER_SECONDS: Final = 30.0
 """So long a pod that vanished while it was seen running still holds its devices: kubelet and driver have to let go."""
@@ -76,7 +77,8 @@ class View:
         busy: UIDs of subjects with an intent under way, or waiting out a refusal.
         lingering: UID of a pod that is gone → until when (seconds since the epoch) it still holds its devices.
         namespace: The operator's own.
-        ghosts: The pods of `lingering`, as they were last seen.
+        ghosts: The pods of `lingering` that were seen, as they were last seen; for those of which there is nothing but
+            a status, what that says.
     """
 
     claims: Mapping[str, ClaimFacts]
@@ -277,7 +279,8 @@ class Cache:
     def view(self, now: float) -> View:
         """What is known now. Costs a copy of each kind that has changed since the last view."""
         for uid in [uid for uid, until in self._lingering.items() if until <= now]:
-            del self._lingering[uid], self._ghosts[uid]
+            del self._lingering[uid]
+            self._ghosts.pop(uid, None)
         if self._busy is None:
             self._busy = frozenset(self._under_way | self._held)
 
@@ -326,6 +329,10 @@ class Cache:
         if outcome is None:
             return False
         self._unreadable.pop((kind, uid), None)
+        if kind is Kind.POD:
+            # Its traces were seen before the pod itself was.
+            self._lingering.pop(uid, None)
+            self._ghosts.pop(uid, None)
         if isinstance(facts, ClaimFacts) and uid in self._assumed:
             self._assumed[uid] = replace(facts, status=self._assumed[uid].status)
         if outcome and uid in self._held and before is not None and _asked(before) != _asked(facts):
@@ -360,23 +367,39 @@ class Cache:
         for key in [key for key in self._unreadable if key[0] is kind and key[1] not in present]:
             del self._unreadable[key]
         if not table.listed:
-            self._mark_listed(table)
+            self._mark_listed(table, now)
         return dropped
 
-    def serve_guard(self, served: bool) -> None:
+    def serve_guard(self, served: bool, now: float) -> None:
         """Says whether DeviceTaintRules are served; where they are not, there is nothing to list."""
         table = self._tables[Kind.TAINT_RULE]
         if served != self._guard_served or (not served and not table.listed):
             self._guard_served = served
             if not served:
-                self._mark_listed(table)
+                self._mark_listed(table, now)
             self.notify()
 
-    def _mark_listed(self, table: _Table) -> None:
+    def _mark_listed(self, table: _Table, now: float) -> None:
         table.listed = True
-        if self.synced:
+        if self.synced and not self._listed.is_set():
             self._listed.set()
+            self._remember_unseen(now)
         self.notify()
+
+    def _remember_unseen(self, now: float) -> None:
+        """Lets pods linger that went away while nobody of us was there to see how."""
+        known = {kind: table.known for kind, table in self._tables.items()}
+        traces = unseen(
+            known[Kind.DEVICE_CLAIM],  # type: ignore[arg-type]
+            known[Kind.RESOURCE_CLAIM],  # type: ignore[arg-type]
+            known[Kind.POD],  # type: ignore[arg-type]
+            self._tables[Kind.POD].ends,
+        )
+        self._ghosts |= {pod.meta.uid: pod for pod in traces.nameless}
+        lingering = [*sorted(traces.named), *(pod.meta.uid for pod in traces.nameless)]
+        self._lingering |= dict.fromkeys(lingering, now + LINGER_SECONDS)
+        if lingering:
+            _log.info("pods went while nobody saw how: their devices stay held", pods=lingering, seconds=LINGER_SECONDS)
 
     def _read(self, kind: Kind, obj: Raw, meta: Meta) -> Facts | None:
         known = self._tables[kind].known.get(meta.uid)

@@ -86,8 +86,15 @@ class _Objects(Collector):
         devices = GaugeMetricFamily(
             "adjoin_pool_devices", "Devices of a DevicePool by state.", labels=["pool", "device", "state"]
         )
+        fragmentation = GaugeMetricFamily(
+            "adjoin_pool_fragmentation",
+            "Part of the free devices of a DevicePool that lies outside of whole groups of near devices.",
+            labels=["pool", "device"],
+        )
         for pool in sorted(view.pools.values(), key=lambda facts: facts.meta.name):
             for name, counts in sorted((pool.status.get("devices") or {}).items()):
                 for state, count in counts.items():
                     devices.add_metric([pool.meta.name, name, state], count)
-        return [by_phase, by_reason, devices]
+            for name, part in sorted((pool.status.get("fragmentation") or {}).items()):
+                fragmentation.add_metric([pool.meta.name, name], part)
+        return [by_phase, by_reason, devices, fragmentation]

@@ -93,7 +93,7 @@ class Reflector:
             except NotFound as error:
                 step = _Next.LIST
                 if self.kind is Kind.TAINT_RULE:
-                    self._cache.serve_guard(False)
+                    self._cache.serve_guard(False, self._now())
                 else:
                     _log.error("a kind that Adjoin needs is not served", kind=self.kind.value.plural, error=str(error))
                 self.heard = self._clock()
@@ -117,7 +117,7 @@ class Reflector:
                     self._cache.ingest(self.kind, obj)
                 self.heard = self._clock()
         if self.kind is Kind.TAINT_RULE:
-            self._cache.serve_guard(True)
+            self._cache.serve_guard(True, self._now())
         dropped = self._cache.prune(self.kind, present, int(version or 0), self._now())
         self._version = version
         self.lists += 1

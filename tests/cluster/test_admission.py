@@ -8,7 +8,7 @@ import pytest
 from tests.controlplane.client import JSON_PATCH, MERGE_PATCH, ApiFailure
 from tests.support import hardware
 from tests.support.installation import Installation
-from tests.support.site import Site, condition, pod, reasons
+from tests.support.site import Site, condition, devices, pod, reasons
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
@@ -189,6 +189,111 @@ def test_keys_of_a_pod_are_adjoins_once_it_exists(site: Site) -> None:
     with pytest.raises(ApiFailure) as refused:
         site.patch("Pod", "plain", {"metadata": {"labels": {"adjoin.dev/claim": "c"}}})
     assert refused.value.status == 403
+
+
+def ephemeral(name: str, **fields: Any) -> Manifest:
+    """A patch that puts an ephemeral container beside those of the pod."""
+    return {"spec": {"ephemeralContainers": [{"name": name, "image": "registry.test/shell:1", **fields}]}}
+
+
+def debug(site: Site, name: str, patch: Manifest) -> Manifest:
+    """What `kubectl debug` sends."""
+    path = site.path("Pod", name) + "/ephemeralcontainers"
+    seen: Manifest = site.plane.request("PATCH", path, patch, content_type="application/strategic-merge-patch+json")
+    return seen
+
+
+VISIBLE_TO_ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+SILENT = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["while Adjoin runs", "while it is down"])
+def test_g3_an_ephemeral_container_reaches_no_devices(site: Site, adjoin: Installation, running: bool) -> None:
+    """It has no resources by Kubernetes' rules; privileges are refused, and the environment is silenced or refused."""
+    site.create(claim("c"))
+    made = pod("debugged", "c")
+    made["spec"]["volumes"] = [{"name": "v", "emptyDir": {}}]
+    site.create(made)
+    if not running:
+        adjoin.operators[-1].kill()
+    try:
+        for fields in ({}, {"env": [{"name": "A", "value": "b"}, VISIBLE_TO_ALL]}):
+            name = f"shell-{len(fields)}"
+            if running:
+                seen = debug(site, "debugged", ephemeral(name, **fields))
+                shell = next(each for each in seen["spec"]["ephemeralContainers"] if each["name"] == name)
+                assert [each for each in shell["env"] if each["name"] != "A"] == [SILENT]
+                assert len(shell["env"]) == 1 + len(fields)
+            else:
+                with pytest.raises(ApiFailure) as refused:
+                    debug(site, "debugged", ephemeral(name, **fields))
+                assert refused.value.status == 403
+                assert "NVIDIA_VISIBLE_DEVICES=void" in str(refused.value)
+        debug(site, "debugged", ephemeral("silent", env=[SILENT]))
+        with pytest.raises(ApiFailure) as refused:
+            debug(site, "debugged", ephemeral("root", env=[SILENT], securityContext={"privileged": True}))
+        assert refused.value.status == 403
+        assert "privileged" in str(refused.value)
+        mounts = [{"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"}]
+        with pytest.raises(ApiFailure) as refused:
+            debug(site, "debugged", ephemeral("namer", env=[SILENT], volumeMounts=mounts))
+        assert refused.value.status == 403
+        with pytest.raises(ApiFailure) as refused:
+            debug(site, "debugged", ephemeral("taker", resources={"claims": [{"name": "adjoin-0"}]}))
+        assert refused.value.status in (403, 422)
+        # What stands beside a new one is not looked at again.
+        seen = debug(site, "debugged", ephemeral("last", env=[SILENT]))
+        assert {each["name"] for each in seen["spec"]["ephemeralContainers"]} >= {"silent", "last"}
+    finally:
+        if not running:
+            adjoin.start_operator()
+
+
+def test_ephemeral_containers_of_other_pods_are_nobodys_business(site: Site) -> None:
+    plain = pod("plain", "c")
+    del plain["metadata"]["labels"]
+    site.create(plain)
+    fields: Manifest = {"env": [VISIBLE_TO_ALL], "securityContext": {"privileged": True}}
+    seen = debug(site, "plain", ephemeral("shell", **fields))
+    (made,) = seen["spec"]["ephemeralContainers"]
+    assert {key: made[key] for key in fields} == fields
+
+
+@pytest.mark.parametrize("sub", ["ephemeralcontainers", "resize", "binding"])
+def test_no_subresource_changes_keys_of_a_pod(site: Site, sub: str) -> None:
+    """Kubernetes drops them or a policy refuses them; a Binding could set them otherwise."""
+    site.machines(hardware.two_roots)
+    site.pool()
+    site.ask("c", {"gpu": 1})
+    made = pod("keyed", "c")
+    # Let go, but not bound.
+    made["spec"]["schedulerName"] = "nobody"
+    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1m"}}
+    site.create(made)
+    before = eventually(
+        lambda: site.get("Pod", "keyed"),
+        lambda seen: seen is not None and not seen["spec"].get("schedulingGates"),
+        what="the pod's gate is open",
+    )
+    assert before is not None
+    keys = {"labels": {"adjoin.dev/claim": "other"}, "annotations": {"adjoin.dev/binding": "aaaaaaaaaa"}}
+    path = site.path("Pod", "keyed") + f"/{sub}"
+    if sub == "binding":
+        node = devices(site.claim("c"))[0][1]
+        body = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": node}}
+        with pytest.raises(ApiFailure) as refused:
+            site.plane.request("POST", path, {**body, "metadata": {"name": "keyed", **keys}})
+        assert refused.value.status == 403
+        site.plane.request("POST", path, {**body, "metadata": {"name": "keyed", "labels": {"a": "b"}}})
+    else:
+        body = ephemeral("shell") if sub == "ephemeralcontainers" else {}
+        site.plane.request(
+            "PATCH", path, {**body, "metadata": keys}, content_type="application/strategic-merge-patch+json"
+        )
+    seen = site.get("Pod", "keyed")
+    assert seen is not None
+    assert seen["metadata"]["labels"]["adjoin.dev/claim"] == "c"
+    assert seen["metadata"]["annotations"] == before["metadata"]["annotations"]
 
 
 def test_a_token_and_resource_claims_that_the_user_sets_are_replaced(site: Site) -> None:

@@ -12,6 +12,8 @@ import yaml
 from tests.controlplane.client import ApiFailure, call
 from tests.support.installation import NAMESPACE, ROOT, Installation
 
+from adjoin.admission.endpoint import ASK_SECONDS
+
 pytestmark = pytest.mark.cluster
 CHARTS = ("adjoin-crds", "adjoin")
 
@@ -96,7 +98,7 @@ def test_webhook_paths_are_the_endpoints_routes_and_other_paths_are_404(adjoin: 
         if obj["kind"].endswith("WebhookConfiguration")
         for hook in obj["webhooks"]
     ]
-    assert urls == service == ["/mutate-pod", "/mutate-adjoin", "/validate-adjoin"]
+    assert urls == service == ["/mutate-pod", "/mutate-pod", "/mutate-adjoin", "/validate-adjoin"]
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     for path in urls:
@@ -115,3 +117,20 @@ def test_the_operator_fills_in_its_certificate_authority(adjoin: Installation) -
     for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
         found = adjoin.plane.request("GET", f"/apis/admissionregistration.k8s.io/v1/{kind}/adjoin")
         assert all(hook["clientConfig"].get("caBundle") for hook in found["webhooks"])
+
+
+def test_d14_admission_has_three_seconds_at_most_and_sees_only_pods_that_ask(installation: Installation) -> None:
+    """Its time is added to every call that it sees."""
+    hooks = [
+        hook
+        for obj in rendered(installation, "adjoin")
+        if obj["kind"].endswith("WebhookConfiguration")
+        for hook in obj["webhooks"]
+    ]
+    assert all(ASK_SECONDS < hook["timeoutSeconds"] <= 3 for hook in hooks)
+    for hook in hooks:
+        if any(resource.startswith("pods") for rule in hook["rules"] for resource in rule["resources"]):
+            expressions = hook["objectSelector"]["matchExpressions"]
+            assert expressions == [{"key": "adjoin.dev/claim", "operator": "Exists"}]
+    with pytest.raises(RuntimeError, match="timeoutSeconds"):
+        rendered(installation, "adjoin", "--set", "webhook.timeoutSeconds=4")

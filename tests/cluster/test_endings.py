@@ -11,6 +11,8 @@ from tests.support.installation import Installation
 from tests.support.site import NEAR, Site, devices, pod
 from tests.support.waiting import eventually
 
+from adjoin.cache import LINGER_SECONDS
+
 pytestmark = pytest.mark.cluster
 
 
@@ -126,6 +128,29 @@ def test_c12_deletions_missed_while_the_operator_was_away_are_made_good(busy: Si
     adjoin.start_operator()
     busy.wait_gone("DeviceClaim", "pair")
     all_free(busy, 4, 2)
+
+
+def test_c13_a_pod_force_deleted_while_the_operator_is_away_holds_its_devices_for_a_while(
+    site: Site, adjoin: Installation
+) -> None:
+    """Nobody saw how it ended: its containers may run on, so the devices are not given on before they can have gone."""
+    site.machines(hardware.two_roots)
+    site.pool()
+    site.ask("old", {"gpu": 4})
+    site.create(pod("old", "old"))
+    site.wait_running("old")
+    site.wait_phase("old", "InUse")
+    site.ask("new", {"gpu": 1})
+    site.wait_phase("new", "Pending")
+    adjoin.operators[-1].kill()
+    site.delete("Pod", "old", gracePeriodSeconds=0)
+    site.delete("DeviceClaim", "old")
+    site.wait_gone("Pod", "old")
+    began = time.monotonic()
+    adjoin.start_operator()
+    site.wait_phase("new", "Ready")
+    assert time.monotonic() - began >= LINGER_SECONDS
+    site.wait_gone("DeviceClaim", "old")
 
 
 def test_c13_a_terminating_pod_still_holds_its_devices_after_a_restart(site: Site, adjoin: Installation) -> None:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 # Long, since it only ends a wait that would never end; a machine may be slow, a state that never comes is the failure.
-SECONDS = 60.0
+SECONDS = 120.0
 
 
 def eventually(look: Callable[[], T], holds: Callable[[T], object], *, what: str, seconds: float = SECONDS) -> T:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import orjson
 from aiohttp import web
 
-from adjoin.admission.pods import Patch, Refused, mutate_pod
+from adjoin.admission.pods import Patch, Refused, mutate_ephemeral, mutate_pod
 from adjoin.api import names
 from adjoin.api.validate import validate
 from adjoin.cache import Facts
@@ -90,17 +90,21 @@ class Endpoint:
         self._memory = memory
         self._find = find_claim
         self._uids: dict[tuple[str, str], str] = {}
+        self._asking: dict[tuple[str, str], asyncio.Task[ClaimFacts | None]] = {}
 
     async def mutate_pod(self, http: web.Request) -> web.Response:
-        """Gate, token and ResourceClaims for a pod with our label."""
+        """Gate, token and ResourceClaims for a pod with our label; no devices for its ephemeral containers."""
         request = _review(await http.read())
         pod = request["object"]
         label = ((pod.get("metadata") or {}).get("labels") or {}).get(names.LABEL_CLAIM)
         if (request.get("kind") or {}).get("kind") != "Pod":
             raise _BadReview("the object is no Pod")
+        if label is not None and request.get("subResource") == "ephemeralcontainers":
+            patch, warnings = mutate_ephemeral(pod, request.get("oldObject") or {})
+            return _answer(request, patch=patch, warnings=warnings)
         if label is None or request.get("operation") != "CREATE":
             return _answer(request)
-        claim = await self._claim(str(request.get("namespace") or ""), str(label))
+        claim = await self.claim(str(request.get("namespace") or ""), str(label))
         pool = self._pool(claim) if claim is not None else None
         layout = parts(claim.claim if claim is not None else None, pool.pool if pool is not None else None)
         requests = None if claim is None else [each.name for each in claim.claim.spec.requests]
@@ -146,23 +150,40 @@ class Endpoint:
             raise _BadReview(f"the object is none of {', '.join(sorted(_KINDS))}")
         return obj
 
-    async def _claim(self, namespace: str, name: str) -> ClaimFacts | None:
+    async def claim(self, namespace: str, name: str) -> ClaimFacts | None:
+        """The claim of that name as memory has it; one that it does not have is asked for."""
         key = (namespace, name)
         found = self._memory.known(Kind.DEVICE_CLAIM, self._uids.get(key, ""))
         if found is None or (found.meta.namespace, found.meta.name) != key:
             found = self._memory.named(Kind.DEVICE_CLAIM, namespace, name)
         if found is None:
-            try:
-                async with asyncio.timeout(ASK_SECONDS):
-                    return await self._find(namespace, name)
-            except TimeoutError:
-                return None
+            return await self._ask(key)
         while len(self._uids) >= _REMEMBERED:
             del self._uids[next(iter(self._uids))]
         self._uids[key] = found.meta.uid
         return found if isinstance(found, ClaimFacts) else None
 
+    async def _ask(self, key: tuple[str, str]) -> ClaimFacts | None:
+        """Asks for a claim; pods that name it meanwhile wait for the same answer. None where none comes in time."""
+        asking = self._asking.get(key)
+        if asking is None:
+            asking = self._asking[key] = asyncio.create_task(self._find_in_time(key))
+            asking.add_done_callback(lambda _: self._asking.pop(key, None))
+        # One that goes away must not take the answer from the others.
+        return await asyncio.shield(asking)
+
+    async def _find_in_time(self, key: tuple[str, str]) -> ClaimFacts | None:
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                return await self._find(*key)
+        except TimeoutError:
+            return None
+
     def _pool(self, claim: ClaimFacts) -> PoolFacts | None:
+        named = claim.claim.spec.pool_ref
+        if named is not None:
+            found = self._memory.named(Kind.DEVICE_POOL, "", named.name)
+            return found if isinstance(found, PoolFacts) else None
         known = (self._memory.known(Kind.DEVICE_POOL, uid) for uid in self._memory.versions(Kind.DEVICE_POOL))
         pools = {each.meta.name: each for each in known if isinstance(each, PoolFacts)}
         default = next(iter(default_pools(pools.values())), "")

@@ -37,7 +37,11 @@ VOID = "void"
 """Tells NVIDIA's container runtime to add no card of its own accord; the driver adds those of the ResourceClaim."""
 _OURS = "adjoin-"
 _GROUPS = ("initContainers", "containers")
-_DEVICES = "/dev"
+_EPHEMERAL = "ephemeralContainers"
+_DEVICES = ("/dev", "/proc")
+"""Folders of the node in which its devices stand; /proc shows every file of the node under a process' root."""
+_LISTED = "nvidia-container-devices"
+"""NVIDIA's container runtime may be set up to add the card after which a mount under /var/run/<this> is named."""
 
 
 class Refused(Exception):
@@ -79,12 +83,16 @@ def _security(pod: Obj) -> Iterator[str]:
     for group, place, container in containers_of(pod):
         if (container.get("securityContext") or {}).get("privileged"):
             yield f"spec.{group}[{place}].securityContext.privileged: true: {remedy}"
+        for number, mount in enumerate(container.get("volumeMounts") or ()):
+            target = str(mount.get("mountPath") or "")
+            if _LISTED in target.split("/"):
+                yield f"spec.{group}[{place}].volumeMounts[{number}].mountPath: {shown(target)}: {remedy}"
     for place, volume in enumerate(spec.get("volumes") or ()):
         path = (volume.get("hostPath") or {}).get("path")
         if path is None:
             continue
         normal = posixpath.normpath("/" + str(path).lstrip("/"))
-        if normal == "/" or normal == _DEVICES or normal.startswith(f"{_DEVICES}/"):
+        if normal == "/" or any(normal == folder or normal.startswith(f"{folder}/") for folder in _DEVICES):
             memory = "shared memory is an emptyDir with medium: Memory"
             yield f"spec.volumes[{place}].hostPath.path: {shown(path)}: {remedy} ({memory})"
 
@@ -220,6 +228,23 @@ def mutate_pod(pod: Obj, layout: Layout, requests: Sequence[str] | None) -> tupl
                 warnings.append(f"{field} is set to {VOID}: the driver hands the claim's devices to the container")
     if errors:
         raise Refused(errors)
+    return patch, warnings
+
+
+def mutate_ephemeral(pod: Obj, old: Obj) -> tuple[Patch, list[str]]:
+    """The JSON patch for a pod that gets ephemeral containers, and warnings: they have nothing of the claim (Kubernetes
+    gives them no resources), and their environment must not give them more. Those of before cannot change."""
+    known = {each.get("name") for each in (old.get("spec") or {}).get(_EPHEMERAL) or ()}
+    patch: Patch = []
+    warnings: list[str] = []
+    for place, container in enumerate((pod.get("spec") or {}).get(_EPHEMERAL) or ()):
+        env, _ = _environment(_EPHEMERAL, place, container)
+        if env is None or container.get("name") in known:
+            continue
+        patch.append({"op": "add", "path": f"/spec/{_EPHEMERAL}/{place}/env", "value": env})
+        if any(each.get("name") == VISIBLE for each in container.get("env") or ()):
+            field = f"spec.{_EPHEMERAL}[{place}].env[{VISIBLE}]"
+            warnings.append(f"{field} is set to {VOID}: an ephemeral container gets no devices")
     return patch, warnings
 
 

@@ -15,6 +15,8 @@ FINALIZER: Final = f"{GROUP}/cleanup"
 GATE: Final = f"{GROUP}/claim"
 
 LABEL_CLAIM: Final = f"{GROUP}/claim"
+LABEL_POD: Final = f"{GROUP}/pod"
+"""On our ResourceClaims: UID of the pod that they were made for."""
 ANNOTATION_BINDING: Final = f"{GROUP}/binding"
 ANNOTATION_CONTAINERS: Final = f"{GROUP}/containers"
 ANNOTATION_REPLICA: Final = f"{GROUP}/replica"

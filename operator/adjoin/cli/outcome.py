@@ -62,7 +62,7 @@ def pool_outcomes(pools: Mapping[str, PoolFacts], inventory: Inventory, plan: Pl
     shown = []
     for facts in sorted(pools.values(), key=lambda facts: natural_key(facts.meta.name)):
         decided = plan.pools.get(facts.meta.name)
-        status = pool_status(facts, inventory.reports[facts.meta.name], decided, now)
+        status = pool_status(facts, inventory.reports[facts.meta.name], decided, {}, now)
         shown.append(
             {
                 "name": facts.meta.name,

@@ -17,6 +17,7 @@ from adjoin.intents import Intent
 from adjoin.inventory import InventoryBuilder
 from adjoin.lifecycle import contested, orphans, relate
 from adjoin.snapshot import SnapshotBuilder
+from adjoin.status import Fragmentation
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as make_plan
 from adjoin_allocator.model import Device, Standing
@@ -48,6 +49,7 @@ class Decider:
         self._inventory = InventoryBuilder()
         self._snapshots = SnapshotBuilder()
         self._memo = Memo()
+        self._fragmentation = Fragmentation(self._memo)
         self._slices: Mapping[str, object] | None = None
         self._published = Published({})
         self._devices: Mapping[str, tuple[Device, ...]] = {}
@@ -69,6 +71,7 @@ class Decider:
             view=view,
             inventory=inventory,
             plan=plan,
+            fragmentation=self._fragmentation.measure(plan),
             relations=relate(view),
             lost=contested(snapshot.claims, {uid: each.conflicts for uid, each in plan.claims.items()}, snapshot.holds),
             boot_ids={name: facts.boot_id for name, facts in view.nodes.items()},

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from adjoin.api.names import LABEL_POD
 from adjoin.decision.scene import Scene
 from adjoin.facts import ClaimFacts
 from adjoin.intents import Intent
 from adjoin.inventory import asked_pool
-from adjoin.lifecycle import LABEL_POD, entries
+from adjoin.lifecycle import entries
 from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.results import ClaimPlan
 

@@ -42,7 +42,8 @@ def show_pool(pool: PoolFacts, scene: Scene, work: Work) -> None:
     report = scene.inventory.reports.get(pool.meta.name)
     if report is None:
         return
-    status = pool_status(pool, report, scene.plan.pools.get(pool.meta.name), scene.now)
+    name = pool.meta.name
+    status = pool_status(pool, report, scene.plan.pools.get(name), scene.fragmentation.get(name, {}), scene.now)
     patch = merge_patch(pool.status, status)
     if not patch:
         return

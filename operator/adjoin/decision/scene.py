@@ -65,11 +65,12 @@ class Work:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """What is the same for all claims of one decision."""
+    """What is the same for all claims of one decision. `fragmentation` is by pool and device name."""
 
     view: View
     inventory: Inventory
     plan: Plan
+    fragmentation: Mapping[str, Mapping[str, float]]
     relations: Relations
     lost: Mapping[str, Mapping[int, str]]
     boot_ids: Mapping[str, str]

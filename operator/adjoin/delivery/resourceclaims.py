@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
-from adjoin.api.names import DEVICE_CLASS, FINALIZER, LABEL_CLAIM, resource_claim_name
+from adjoin.api.names import DEVICE_CLASS, FINALIZER, LABEL_CLAIM, LABEL_POD, resource_claim_name
 from adjoin.delivery.events import Notice
 from adjoin.delivery.guard import GUARD_TAINT
 from adjoin.delivery.parts import Layout, LayoutError, deal
@@ -20,7 +20,6 @@ from adjoin.facts import ClaimFacts, PodFacts, ResourceClaimFacts
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.lifecycle import (
     BUILTIN_FINALIZER,
-    LABEL_POD,
     LABEL_REPLICA,
     Relations,
     drop_finalizer,

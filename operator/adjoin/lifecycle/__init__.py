@@ -8,7 +8,6 @@ it, whatever happens to those ResourceClaims. Nothing here chooses devices, serv
 
 from adjoin.lifecycle.relations import (
     BUILTIN_FINALIZER,
-    LABEL_POD,
     LABEL_REPLICA,
     Relations,
     precedence,
@@ -22,7 +21,6 @@ from adjoin.lifecycle.uses import Use, entries, pinned_to, uses_of, wanted_repli
 
 __all__ = [
     "BUILTIN_FINALIZER",
-    "LABEL_POD",
     "LABEL_REPLICA",
     "Member",
     "Relations",

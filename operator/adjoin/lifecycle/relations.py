@@ -11,14 +11,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from adjoin.api.names import ANNOTATION_REPLICA, GROUP
+from adjoin.api.names import ANNOTATION_REPLICA
 from adjoin.cache import View
 from adjoin.facts import ClaimFacts, PodFacts, PoolFacts, ResourceClaimFacts
 
 LABEL_REPLICA = ANNOTATION_REPLICA
 """On our ResourceClaims: which replica they hand over."""
-LABEL_POD = f"{GROUP}/pod"
-"""On our ResourceClaims: UID of the pod that they were made for."""
 BUILTIN_FINALIZER = "resource.kubernetes.io/delete-protection"
 """Kubernetes' own on ResourceClaims: with it the allocation goes as soon as no pod is left."""
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from adjoin.api.names import FINALIZER
+from adjoin.api.names import FINALIZER, LABEL_POD
 from adjoin.facts import ClaimFacts, PoolFacts, ResourceClaimFacts
 from adjoin.intents import Kind, Step, Verb
-from adjoin.lifecycle.relations import LABEL_POD, Relations
+from adjoin.lifecycle.relations import Relations
 from adjoin.lifecycle.uses import STRAY, Use
 
 

@@ -11,16 +11,17 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from adjoin.api.defaults import replicas_of
+from adjoin.api.names import LABEL_POD
 from adjoin.facts import ClaimFacts, PodFacts, Raw, ResourceClaimFacts, read_placed
 from adjoin.inventory import Inventory
-from adjoin.lifecycle.relations import LABEL_POD, LABEL_REPLICA, Relations
-from adjoin_allocator.model import DeviceID, ReplicaState
+from adjoin.lifecycle.relations import LABEL_REPLICA, Relations
+from adjoin.traces import USED_STATES
+from adjoin_allocator.model import DeviceID
 
 STRAY = -1
 """Index of a use that belongs to no replica that the claim has."""
 OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 """Taint by which somebody vouches that nothing runs on the node any more."""
-_USED_STATES = (ReplicaState.IN_USE, ReplicaState.RELEASING, ReplicaState.FAILED)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,13 +96,17 @@ def pinned_to(pod: PodFacts) -> frozenset[str]:
 
 
 def _lingers(entry: Raw | None, pod_uid: str, relations: Relations, inventory: Inventory) -> float | None:
-    """Until when a pod that is gone may still run. Nobody has seen its containers end on a node that is not ready or
-    is being deleted: only the end of the node, its return, or its out-of-service taint tells."""
+    """Until when a pod that is gone may still run. Nobody has seen its containers end on a node that is not ready
+    or is being deleted: only the end of the node, its return, or its out-of-service taint tells.
+
+    The end and the taint also tell at once that nothing runs there.
+    """
     node = inventory.nodes.get(str(entry.get("node") or "")) if entry is not None else None
-    used = entry is not None and entry.get("state") in _USED_STATES
-    lost = node is not None and node.exists and (node.deleting or not node.ready)
-    if used and lost and node is not None and not any(taint.key == OUT_OF_SERVICE for taint in node.taints):
-        return math.inf
+    if entry is not None and node is not None:
+        if not node.exists or any(taint.key == OUT_OF_SERVICE for taint in node.taints):
+            return None
+        if entry.get("state") in USED_STATES and (node.deleting or not node.ready):
+            return math.inf
     return relations.lingering.get(pod_uid)
 
 
@@ -150,7 +155,9 @@ def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tu
             if index not in taken and entry.get("node") in places and pod.replica in (None, index)
         )
         for index in fits:
-            taken.add(index)
-            uses.append(Use(index, uid, relations.pods_by_uid.get(uid), (), relations.lingering.get(uid)))
+            lingers_until = _lingers(holding[index], uid, relations, inventory)
+            if uid in relations.pods_by_uid or lingers_until is not None:
+                taken.add(index)
+                uses.append(Use(index, uid, relations.pods_by_uid.get(uid), (), lingers_until))
             break
     return tuple(uses)

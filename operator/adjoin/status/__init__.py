@@ -7,10 +7,12 @@ Where nothing differs there is no patch. Nothing here decides anything.
 
 from adjoin.status.claims import Ailing, claim_notice, claim_phase, claim_status, gist
 from adjoin.status.conditions import merge_patch
+from adjoin.status.fragmentation import Fragmentation
 from adjoin.status.pools import pool_gist, pool_status
 
 __all__ = [
     "Ailing",
+    "Fragmentation",
     "claim_notice",
     "claim_phase",
     "claim_status",

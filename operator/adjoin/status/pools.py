@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -27,7 +27,9 @@ def _mismatch(mismatches: Sequence[Mismatch]) -> Condition:
     return Condition(PoolCondition.TOPOLOGY_MISMATCH, True, "MatrixUnusable", "; ".join(texts))
 
 
-def pool_status(pool: PoolFacts, report: PoolReport, plan: PoolPlan | None, now: float) -> dict[str, Any]:
+def pool_status(
+    pool: PoolFacts, report: PoolReport, plan: PoolPlan | None, fragmentation: Mapping[str, float], now: float
+) -> dict[str, Any]:
     """The whole status as it should stand."""
     found = [Condition(each.type, each.holds, each.reason, each.message) for each in report.findings]
     if plan is not None and plan.mismatches:
@@ -39,6 +41,7 @@ def pool_status(pool: PoolFacts, report: PoolReport, plan: PoolPlan | None, now:
             "conditions": conditions(found, pool.status, pool.meta.generation, now),
             "summary": ", ".join(f"{name} {each['free']}/{each['capacity']}" for name, each in counts.items()),
             "devices": counts,
+            "fragmentation": {name: fragmentation[name] for name in counts if name in fragmentation},
             "gap": None if plan is None else plan.gap,
         }
     )
@@ -46,4 +49,4 @@ def pool_status(pool: PoolFacts, report: PoolReport, plan: PoolPlan | None, now:
 
 def pool_gist(status: Raw) -> dict[str, Any]:
     """A pool's status without what changes with every placement."""
-    return {key: value for key, value in status.items() if key not in ("devices", "summary", "gap")}
+    return {key: value for key, value in status.items() if key not in ("devices", "summary", "fragmentation", "gap")}

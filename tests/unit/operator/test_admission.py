@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from tests.support.clock import until
 from tests.support.objects import Obj, deviceclaim, devicepool
 
 from adjoin.admission import build_app
-from adjoin.admission.endpoint import ASK_SECONDS
+from adjoin.admission.endpoint import ASK_SECONDS, Endpoint
 from adjoin.cache import READERS, Cache
 from adjoin.facts import ClaimFacts, read_claim
 from adjoin.intents import Kind
@@ -244,6 +245,53 @@ async def test_a_claim_that_memory_does_not_have_is_asked_for_once(apart: Apart)
     assert apart.asked == [("team", "job-a")]
 
 
+async def test_d14_pods_of_a_known_claim_ask_the_api_server_nothing(apart: Apart) -> None:
+    apart.know(devicepool(), deviceclaim(requests={"gpu": 40}))
+    pods = await asyncio.gather(*(apart.admit(plain_pod()) for _ in range(50)))
+    assert {len(pod["spec"]["resourceClaims"]) for pod in pods} == {2}
+    assert apart.asked == []
+
+
+async def test_d14_pods_that_come_together_ask_once_for_a_claim_that_is_not_known(apart: Apart) -> None:
+    """A Deployment applied before its claim has been seen: hundreds of pods, one request."""
+    arrived = asyncio.Event()
+
+    async def slowly() -> ClaimFacts:
+        await arrived.wait()
+        return read_claim(deviceclaim(requests={"gpu": 40}))
+
+    apart.answer = slowly
+    apart.know(devicepool())
+    waiting = [asyncio.create_task(apart.admit(plain_pod())) for _ in range(50)]
+    other = asyncio.create_task(apart.admit(plain_pod("job-b")))
+    await until(lambda: len(apart.asked) == 2)
+    arrived.set()
+    assert {len(pod["spec"]["resourceClaims"]) for pod in await asyncio.gather(*waiting)} == {2}
+    await other
+    assert sorted(apart.asked) == [("team", "job-a"), ("team", "job-b")]
+    await apart.admit(plain_pod())
+    assert len(apart.asked) == 3, "an answer is not remembered here: that is the memory's business"
+
+
+async def test_d14_one_that_gives_up_waiting_leaves_the_answer_to_the_others(apart: Apart) -> None:
+    arrived = asyncio.Event()
+
+    async def slowly() -> ClaimFacts:
+        await arrived.wait()
+        return read_claim(deviceclaim(requests={"gpu": 40}))
+
+    apart.answer = slowly
+    apart.know(devicepool())
+    endpoint = Endpoint(apart.cache, apart.find)
+    first, second = (asyncio.create_task(endpoint.claim("team", "job-a")) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    arrived.set()
+    found = await second
+    assert found is not None
+    assert apart.asked == [("team", "job-a")]
+
+
 @pytest.mark.parametrize("slow", [False, True], ids=["does not exist", "no answer in time"])
 async def test_an_unknown_claim_counts_as_one_resourceclaim(
     apart: Apart, slow: bool, monkeypatch: pytest.MonkeyPatch
@@ -341,6 +389,32 @@ async def test_a_pod_without_the_label_is_let_through_as_it_is(apart: Apart) -> 
     pod = plain_pod()
     pod["metadata"]["labels"] = {}
     assert await apart.admit(pod) == pod
+
+
+@pytest.mark.parametrize(
+    ("env", "expected", "warned"),
+    [
+        pytest.param(None, [VOID], False, id="no environment: the image may have one"),
+        pytest.param([{"name": "A", "value": "b"}], [{"name": "A", "value": "b"}, VOID], False, id="of other things"),
+        pytest.param([{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}], [VOID], True, id="every card"),
+        pytest.param([VOID, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}], [VOID], True, id="twice"),
+        pytest.param([VOID], [VOID], False, id="silent already"),
+    ],
+)
+async def test_g3_an_ephemeral_container_sees_no_devices(
+    apart: Apart, env: list[Obj] | None, expected: list[Obj], warned: bool
+) -> None:
+    """Those that were there before cannot change, and nothing else of the pod is touched."""
+    old = plain_pod(ephemeralContainers=[{"name": "before", "image": "busybox"}])
+    new = copy.deepcopy(old)
+    new["spec"]["ephemeralContainers"].insert(0, {"name": "new", "image": "cuda", **({"env": env} if env else {})})
+    response = await apart.post("/mutate-pod", new, "UPDATE", old, subResource="ephemeralcontainers")
+    after = patched(new, response)
+    assert after["spec"]["ephemeralContainers"][0]["env"] == expected
+    after["spec"]["ephemeralContainers"] = old["spec"]["ephemeralContainers"]
+    assert after == old
+    assert bool(response.get("warnings")) is warned
+    assert apart.asked == []
 
 
 async def test_a_dry_run_is_like_any_other(apart: Apart) -> None:

@@ -1,8 +1,9 @@
-"""The process: settings are read once and refused with a remedy; it waits for its CRDs; logs give nothing away."""
+"""The process: settings are read once and refused with a remedy; logs give nothing away."""
 
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import json
 import logging
@@ -12,15 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import kopf
-import orjson
 import pytest
 import structlog
-from aiohttp import web
-from tests.support.clock import Background, settled, until, virtual
 
 from adjoin import app
-from adjoin.app import Settings, SettingsError, add_arguments, configure_logging, read_settings, wait_for_kinds
-from adjoin.kube import Access, Kube, Login
+from adjoin.app import (
+    Settings,
+    SettingsError,
+    add_arguments,
+    configure_interpreter,
+    configure_logging,
+    read_settings,
+)
 
 
 def read(*flags: str, **environment: str) -> Settings:
@@ -93,55 +97,15 @@ class TestSettings:
             read(namespace="n").namespace = "other"  # type: ignore[misc]
 
 
-class TestKinds:
-    class Server:
-        """Serves one document."""
-
-        def __init__(self) -> None:
-            self.resources: list[str] | None = None
-            self.port = 0
-
-        async def __aenter__(self) -> TestKinds.Server:
-            self._runner = web.ServerRunner(web.Server(self.answer))
-            await self._runner.setup()
-            await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-            self.port = self._runner.addresses[0][1]
-            return self
-
-        async def __aexit__(self, *_: object) -> None:
-            await self._runner.cleanup()
-
-        async def answer(self, request: web.BaseRequest) -> web.Response:
-            if self.resources is None or request.path != "/apis/adjoin.dev/v1alpha1":
-                return web.Response(status=404, text="404 page not found")
-            names = [{"name": name} for plural in self.resources for name in (plural, f"{plural}/status")]
-            return web.Response(body=orjson.dumps({"resources": names}))
-
-        def client(self) -> Kube:
-            access = Access(f"http://127.0.0.1:{self.port}", "", None, None, None, True, None, None)
-
-            class Fixed(Login):
-                async def access(self) -> Access:
-                    return access
-
-            return Kube(Fixed())
-
-    @virtual
-    async def test_e7_it_waits_for_its_crds_and_says_what_is_missing(self) -> None:
-        async with self.Server() as server, server.client() as kube:
-            with structlog.testing.capture_logs() as logs:
-                waiting = Background(wait_for_kinds(kube))
-                async with waiting:
-                    await settled(10)
-                    assert not waiting.tasks[0].done()
-                    server.resources = ["deviceclaims", "devicepools"]
-                    await settled(10)
-                    assert not waiting.tasks[0].done()
-                    server.resources.append("deviceshares")
-                    await until(waiting.tasks[0].done)
-        problems = [line["problem"] for line in logs]
-        assert problems == ["no kind of the group is served", "not served: deviceshares"]
-        assert all("adjoin-crds" in line["event"] for line in logs)
+def test_d14_a_decision_does_not_keep_the_interpreter_from_admission_for_long() -> None:
+    """What the loop waits for after every read and write while a decision is made; `make bench` shows what it costs."""
+    before, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    try:
+        configure_interpreter()
+        assert sys.getswitchinterval() == pytest.approx(0.001)
+    finally:
+        sys.setswitchinterval(before)
+        gc.set_threshold(*thresholds)
 
 
 class TestLogging:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adjoin.cache import LINGER_SECONDS, REMEMBERED_ENDS, Cache
+from adjoin.cache import LINGER_SECONDS, READERS, REMEMBERED_ENDS, Cache
 from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.intents import Intent, Kind, Step, Verb
 
@@ -231,14 +231,14 @@ class TestSynced:
         assert cache.synced
 
     def test_a_guard_that_is_not_served_need_not_be_listed(self, cache: Cache) -> None:
-        cache.serve_guard(False)
+        cache.serve_guard(False, NOW)
         assert "devicetaintrules" not in cache.unsynced
         assert not cache.view(NOW).guard_served
-        cache.serve_guard(True)
+        cache.serve_guard(True, NOW)
         assert cache.view(NOW).guard_served
 
     def test_a_guard_that_is_served_must_be_listed(self, cache: Cache) -> None:
-        cache.serve_guard(True)
+        cache.serve_guard(True, NOW)
         assert "devicetaintrules" in cache.unsynced
 
     def test_c12_a_list_forgets_what_was_deleted_unseen(self, cache: Cache) -> None:
@@ -395,3 +395,55 @@ class TestLingering:
         cache.ingest(Kind.POD, pod(version=1))
         cache.prune(Kind.POD, (), 5, NOW)
         assert cache.view(NOW).lingering == {"p1": NOW + LINGER_SECONDS}
+
+
+class TestBeginning:
+    """What a process that has just begun takes for running."""
+
+    def list_everything(self, cache: Cache, now: float = NOW) -> None:
+        for kind in READERS:
+            cache.prune(kind, cache.versions(kind).keys(), 100, now)
+
+    def resource_claim(self, pod_uid: str = "p1") -> Obj:
+        labels = {"adjoin.dev/claim": "job", "adjoin.dev/replica": "0", "adjoin.dev/pod": pod_uid}
+        owner = {"apiVersion": "adjoin.dev/v1alpha1", "kind": "DeviceClaim", "name": "job", "uid": "c1"}
+        return {"metadata": meta("adjoin-job-x", "rc1", 3, labels=labels, ownerReferences=[owner])}
+
+    def test_a_pod_that_is_named_but_gone_lingers_from_the_first_complete_sight(self, cache: Cache) -> None:
+        cache.ingest(Kind.RESOURCE_CLAIM, self.resource_claim())
+        assert cache.view(NOW).lingering == {}
+        self.list_everything(cache)
+        assert cache.view(NOW).lingering == {"p1": NOW + LINGER_SECONDS}
+        self.list_everything(cache, NOW + 20)
+        assert cache.view(NOW + 20).lingering == {"p1": NOW + LINGER_SECONDS}, "once, not with every list"
+        assert cache.view(NOW + LINGER_SECONDS).lingering == {}
+
+    def test_a_replica_in_use_by_nobody_known_lingers_too(self, cache: Cache) -> None:
+        used = claim(version=2)
+        used["status"] = {"allocation": {"replicas": [{"index": 0, "node": "n1", "state": "InUse", "devices": []}]}}
+        cache.ingest(Kind.DEVICE_CLAIM, used)
+        self.list_everything(cache)
+        view = cache.view(NOW)
+        assert list(view.lingering.values()) == [NOW + LINGER_SECONDS]
+        assert [(ghost.claim, ghost.node, ghost.replica) for ghost in view.ghosts.values()] == [("job", "n1", 0)]
+        later = cache.view(NOW + LINGER_SECONDS)
+        assert (later.lingering, later.ghosts) == ({}, {})
+
+    @pytest.mark.parametrize("state", ["running", "terminated"])
+    def test_a_pod_that_was_seen_to_go_is_judged_by_how_it_went(self, cache: Cache, state: str) -> None:
+        cache.ingest(Kind.RESOURCE_CLAIM, self.resource_claim())
+        cache.ingest(Kind.POD, pod(version=4))
+        cache.ingest_end(Kind.POD, pod(version=5, state=state), NOW - 5)
+        self.list_everything(cache)
+        assert cache.view(NOW).lingering == ({"p1": NOW + LINGER_SECONDS - 5} if state == "running" else {})
+
+    def test_a_pod_whose_traces_come_before_itself_does_not_linger(self, cache: Cache) -> None:
+        cache.ingest(Kind.RESOURCE_CLAIM, self.resource_claim())
+        self.list_everything(cache)
+        cache.ingest(Kind.POD, pod(version=101))
+        assert cache.view(NOW).lingering == {}
+
+    def test_what_comes_later_is_seen_as_it_goes(self, cache: Cache) -> None:
+        self.list_everything(cache)
+        cache.ingest(Kind.RESOURCE_CLAIM, self.resource_claim())
+        assert cache.view(NOW).lingering == {}

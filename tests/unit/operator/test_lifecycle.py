@@ -65,10 +65,12 @@ def delivered(**fields: Any) -> Obj:
     return resourceclaim(devices=[GPU_0], **fields)
 
 
-def reviewed(claim: Obj, *others: Obj, lost: dict[int, str] | None = None, lingering: float | None = None) -> Review:
-    """The review of a claim beside its pods and ResourceClaims."""
+def reviewed(
+    claim: Obj, *others: Obj, lost: dict[int, str] | None = None, lingering: float | None = None, on: Obj | None = None
+) -> Review:
+    """The review of a claim beside its pods and ResourceClaims; `on` is its node."""
     world = World()
-    world.add(devicepool(), node(), resourceslice(), taintrule(), *others)
+    world.add(devicepool(), claim, on or node(), resourceslice(), taintrule(), *others)
     if lingering is not None:
         world.lingering["pod-team-worker"] = lingering
     view = world.view()
@@ -247,6 +249,23 @@ def test_a_force_deleted_pod_holds_its_devices_for_a_while() -> None:
     assert (states(early), early.removals, early.wake_at) == ({0: "InUse"}, (), START + 12)
     late = reviewed(claim, delivered(), lingering=START)
     assert what(late.removals) == [DELETE]
+
+
+@pytest.mark.parametrize(
+    ("on", "held"),
+    [
+        pytest.param(node(), True, id="ready"),
+        pytest.param(node(ready=False), True, id="lost"),
+        pytest.param(node(taints=[{"key": "node.kubernetes.io/out-of-service"}]), False, id="ready, vouched for"),
+        pytest.param(
+            node(ready=False, taints=[{"key": "node.kubernetes.io/out-of-service"}]), False, id="lost, vouched for"
+        ),
+        pytest.param(node("n2"), False, id="gone"),
+    ],
+)
+def test_a_force_deleted_pod_holds_nothing_where_nothing_runs(on: Obj, held: bool) -> None:
+    found = reviewed(deviceclaim(status=in_use()), delivered(), lingering=START + 12, on=on)
+    assert what(found.removals) == ([] if held else [DELETE])
 
 
 def test_without_guard_the_resourceclaim_is_deleted_at_once_but_let_go_only_when_the_pod_is_really_gone() -> None:

@@ -59,7 +59,7 @@ class Loop:
     task: asyncio.Task[None]
 
     def sync(self) -> None:
-        self.cache.serve_guard(False)
+        self.cache.serve_guard(False, 0.0)
         for kind in READERS:
             self.cache.prune(kind, (), 1, 0.0)
 

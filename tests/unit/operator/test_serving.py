@@ -293,7 +293,7 @@ def test_e15_the_series_of_an_object_end_with_it() -> None:
         "spec": {
             "devices": [{"name": "gpu", "type": "GPU", "source": {"resourceSlices": {"driver": "gpu.nvidia.com"}}}]
         },
-        "status": {"devices": {"gpu": {"capacity": 8, "free": 7}}},
+        "status": {"devices": {"gpu": {"capacity": 8, "free": 7}}, "fragmentation": {"gpu": 0.25}},
     }
     cache.ingest(Kind.DEVICE_POOL, pool)
     text = metrics.text().decode()
@@ -302,6 +302,7 @@ def test_e15_the_series_of_an_object_end_with_it() -> None:
         'adjoin_claims{phase="Ready"} 1.0',
         'adjoin_claims_waiting{reason="Fragmented"} 1.0',
         'adjoin_pool_devices{device="gpu",pool="training",state="free"} 7.0',
+        'adjoin_pool_fragmentation{device="gpu",pool="training"} 0.25',
     ):
         assert line in text
     cache.forget(Kind.DEVICE_CLAIM, "c1", 5, 0.0)

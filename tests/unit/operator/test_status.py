@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -341,9 +342,13 @@ def test_a_missing_device_is_an_alarm_once() -> None:
 
 
 def pool_of(
-    plan: PoolPlan | None, report: PoolReport | None = None, stored: Obj | None = None, now: float = START
+    plan: PoolPlan | None,
+    report: PoolReport | None = None,
+    stored: Obj | None = None,
+    now: float = START,
+    fragmentation: Mapping[str, float] = {},
 ) -> Obj:
-    made = pool_status(read_pool(devicepool(status=stored)), report or PoolReport(), plan, now)
+    made = pool_status(read_pool(devicepool(status=stored)), report or PoolReport(), plan, fragmentation, now)
     DevicePoolStatus.model_validate(made)
     return made
 
@@ -370,7 +375,8 @@ def test_a_pools_status_is_stable_and_its_gist_has_no_counts() -> None:
     first = pool_of(PoolPlan("training", COUNTS))
     assert merge_patch(first, pool_of(PoolPlan("training", COUNTS), stored=first, now=START + 99)) == {}
     fewer = {**COUNTS, "gpu": DeviceCounts(capacity=8, free=4, allocated=4)}
-    second = pool_of(PoolPlan("training", fewer), stored=first)
+    second = pool_of(PoolPlan("training", fewer), stored=first, fragmentation={"gpu": 0.5, "nic": 0.0})
+    assert second["fragmentation"] == {"gpu": 0.5, "nic": 0.0}
     assert pool_gist(first) == pool_gist(second)
     broken = pool_of(PoolPlan("training", COUNTS), PoolReport(guard_unavailable=True), stored=first)
     assert pool_gist(first) != pool_gist(broken)

@@ -190,7 +190,26 @@ def test_g2_a_container_with_cards_of_a_device_plugin_gets_its_environment_from_
                 "spec.volumes[1].hostPath.path",
                 id=f"the node's {path}",
             )
-            for path in ("/dev", "/dev/nvidia0", "/dev/", "//dev", "/var/../dev/infiniband", "/", "/tmp/../..")
+            for path in (
+                "/dev",
+                "/dev/nvidia0",
+                "/dev/",
+                "//dev",
+                "/var/../dev/infiniband",
+                "/",
+                "/tmp/../..",
+                "/proc",
+                "/proc/1/root/dev",
+            )
+        ),
+        *(
+            pytest.param(
+                {group: [{"name": "x", "volumeMounts": [{"name": "ok", "mountPath": "/data"}, mount]}]},
+                f"spec.{group}[0].volumeMounts[1].mountPath",
+                id=f"a mount that names a card to NVIDIA's runtime, in {group}",
+            )
+            for group in ("containers", "initContainers")
+            for mount in ({"name": "v", "mountPath": "/var/run/nvidia-container-devices/all"},)
         ),
     ],
 )
@@ -210,6 +229,10 @@ def test_g3_a_pod_that_could_reach_other_devices_is_refused(spec: Obj, field: st
         pytest.param({"volumes": [{"name": "v", "hostPath": {"path": "/data/devices"}}]}, id="data of the node"),
         pytest.param(
             {"volumes": [{"name": "v", "hostPath": {"path": "/devices"}}]}, id="a path that only begins alike"
+        ),
+        pytest.param(
+            {"containers": [{"name": "x", "volumeMounts": [{"name": "v", "mountPath": "/dev/shm"}]}]},
+            id="memory of its own at /dev/shm",
         ),
         pytest.param(
             {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tests.support.objects import (
 from tests.support.small import cluster
 from tests.support.world import World
 
+from adjoin.cache import LINGER_SECONDS, READERS, Cache
 from adjoin.decision import Decider
 from adjoin.intents import Kind, Step, Verb
 
@@ -208,6 +210,46 @@ def test_c12_what_was_deleted_while_the_operator_was_away_is_released() -> None:
     assert world.get(Kind.DEVICE_CLAIM, "c1") is None
     assert phase(world, "c2") == "Ready"
     assert world.all(Kind.RESOURCE_CLAIM) == []
+
+
+def restarted(world: World) -> Cache:
+    """The memory of a process that begins now."""
+    cache = Cache(world.namespace)
+    for (kind, _, _), obj in world.objects.items():
+        if kind in READERS:
+            cache.ingest(kind, obj)
+    for kind in READERS:
+        cache.prune(kind, cache.versions(kind).keys(), 1_000_000, world.now)
+    cache.serve_guard(world.guard_served, world.now)
+    return cache
+
+
+@pytest.mark.parametrize("traces", ["its ResourceClaim is there", "nothing is left of it"])
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "unguarded"])
+def test_c13_a_pod_that_was_force_deleted_while_the_operator_was_away_still_holds_its_device(
+    guarded: bool, traces: str
+) -> None:
+    """Its last state is not known to anybody; the device is not given on before kubelet had the time to let go."""
+    world = running_pair(gpus=1, guarded=guarded)
+    world.add(deviceclaim("c2"))
+    world.settle(Decider)
+    world.delete(Kind.POD, "p1", force=True)
+    world.kubernetes()
+    if traces == "nothing is left of it":
+        for each in world.all(Kind.RESOURCE_CLAIM):
+            world.add({**each, "metadata": {**each["metadata"], "finalizers": []}})
+            world.delete(Kind.RESOURCE_CLAIM, each["metadata"]["name"])
+    world.delete(Kind.DEVICE_CLAIM, "c1")
+    cache, decider, began = restarted(world), Decider(), world.now
+    for second in range(0, 40, 5):
+        world.now = began + second
+        for _ in range(4):
+            memory = cache.view(world.now)
+            view = replace(world.view(), lingering=memory.lingering, ghosts=memory.ghosts)
+            world.carry_out(decider.decide(view, world.now).intents)
+            world.kubernetes()
+        assert bool(held(world, "c2")) is (second >= LINGER_SECONDS), f"after {second} s"
+    assert world.get(Kind.DEVICE_CLAIM, "c1") is None
 
 
 def test_c13_a_terminating_pod_is_a_user_also_for_a_fresh_process() -> None:

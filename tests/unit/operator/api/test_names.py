@@ -37,6 +37,7 @@ def test_keys_stand_under_the_group() -> None:
     assert keys == {
         "adjoin.dev/cleanup",
         "adjoin.dev/claim",
+        "adjoin.dev/pod",
         "adjoin.dev/binding",
         "adjoin.dev/containers",
         "adjoin.dev/replica",

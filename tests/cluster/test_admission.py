@@ -372,6 +372,37 @@ def test_g11_a_stranger_cannot_pass_for_ours(site: Site) -> None:
         assert "Adjoin's own" in message
 
 
+def test_whose_devices_a_resource_claim_has_is_written_by_adjoin_alone(site: Site) -> None:
+    """Changed later, a mark would hide who has a device, or point at somebody else's pod. What others have of their own
+    there stays theirs."""
+    site.machines(hardware.two_roots)
+    site.pool()
+    made = site.ask("pair", {"gpu": 1})
+    site.create(pod("pair", "pair"))
+    site.wait_running("pair")
+    [ours] = site.all("ResourceClaim")
+    owner = {"apiVersion": "adjoin.dev/v1alpha1", "kind": "DeviceClaim", "name": "pair", "uid": made["metadata"]["uid"]}
+    foreign = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "stranger", "labels": {"app": "x"}},
+        "spec": {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "x"}}]}},
+    }
+    site.create(foreign)
+    keys = ("adjoin.dev/pod", "adjoin.dev/replica", "adjoin.dev/claim")
+    for name, patches in (
+        (ours["metadata"]["name"], [{"ownerReferences": []}, *({"labels": {key: None}} for key in keys)]),
+        ("stranger", [{"ownerReferences": [owner]}, *({"labels": {key: "0"}} for key in keys)]),
+    ):
+        for patch in patches:
+            with pytest.raises(ApiFailure) as refused:
+                site.patch("ResourceClaim", name, {"metadata": patch})
+            assert refused.value.status == 403
+            assert "written by Adjoin alone" in str(refused.value)
+        site.patch("ResourceClaim", name, {"metadata": {"labels": {"app": "y"}, "finalizers": ["example.org/mine"]}})
+        site.patch("ResourceClaim", name, {"metadata": {"finalizers": None}})
+
+
 def test_g4_while_adjoin_is_down_plain_pods_start_and_claimed_ones_are_refused(
     site: Site, adjoin: Installation
 ) -> None:

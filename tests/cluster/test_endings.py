@@ -49,6 +49,14 @@ def test_deleting_the_claim_ends_its_pod_and_frees_its_devices(busy: Site) -> No
     all_free(busy, 4, 2)
 
 
+def test_deleting_the_claim_alone_is_deleting_the_claim(busy: Site) -> None:
+    """--cascade=orphan cannot cut the ResourceClaim loose from it: the pod goes and nothing is left, as always."""
+    busy.delete("DeviceClaim", "pair", propagationPolicy="Orphan")
+    busy.wait_gone("Pod", "pair")
+    busy.wait_gone("DeviceClaim", "pair")
+    all_free(busy, 4, 2)
+
+
 def test_deleting_the_pod_leaves_the_claim_ready_for_the_next(busy: Site) -> None:
     """The devices stay with the claim."""
     before = devices(busy.claim("pair"))

@@ -13,6 +13,7 @@ Obj = dict[str, Any]
 
 TOKEN = "abcdefghi0"
 CREATED = "2026-11-30T08:00:00Z"
+LONG_AGO = "2026-11-30T07:00:00Z"
 GPU_DRIVER = "gpu.nvidia.com"
 NIC_DRIVER = "dra.net"
 
@@ -269,11 +270,16 @@ def resourceslice(
 
 
 def taintrule(pool: str = "training", driver: str = GPU_DRIVER, **meta: Any) -> Obj:
-    """The guard of a pool over a whole driver."""
+    """The guard of a pool over a whole driver; kube-scheduler knows it."""
     return {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "DeviceTaintRule",
-        "metadata": _meta("rule", f"adjoin-{pool}-{driver}", "", {"labels": {"adjoin.dev/guards-pool": pool}, **meta}),
+        "metadata": _meta(
+            "rule",
+            f"adjoin-{pool}-{driver}",
+            "",
+            {"labels": {"adjoin.dev/guards-pool": pool}, "creationTimestamp": LONG_AGO, **meta},
+        ),
         "spec": {
             "deviceSelector": {"driver": driver},
             "taint": {"key": "adjoin.dev/guard", "value": pool, "effect": "NoSchedule"},

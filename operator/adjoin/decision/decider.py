@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adjoin.api.pool_policy import Guard
 from adjoin.cache import View
@@ -11,7 +11,7 @@ from adjoin.decision.claims import decide_claim, tell_lost_pods
 from adjoin.decision.memory import Settled, facts_of, nodes_of, same
 from adjoin.decision.pools import held, show_pool
 from adjoin.decision.scene import ORDER_GUARD, ORDER_RELEASE, Scene, Work
-from adjoin.delivery import GuardWork, Published, guard_work, published, release_pool, take_down
+from adjoin.delivery import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.facts import PoolFacts, TaintRuleFacts
 from adjoin.intents import Intent
 from adjoin.inventory import InventoryBuilder
@@ -64,7 +64,8 @@ class Decider:
         3. Every claim: its replicas reviewed, new ones added, pods served, its status.
         4. What claims left behind: ResourceClaims without an owner, pods without a claim.
         """
-        inventory = self._inventory.build(view)
+        rules, next_in_force = in_force(view.taint_rules, now)
+        inventory = self._inventory.build(view if rules is view.taint_rules else replace(view, taint_rules=rules))
         snapshot = self._snapshots.build(view, inventory)
         plan = make_plan(snapshot, now, self._memo)
         scene = Scene(
@@ -78,6 +79,7 @@ class Decider:
             now=now,
         )
         work = Work(view.busy)
+        work.wake(next_in_force)
         self._pools(scene, work)
         self._claims(scene, work)
         for uid, steps in orphans(scene.relations, view.claims, view.busy, now).items():

@@ -8,7 +8,7 @@ chooses devices or takes them away.
 """
 
 from adjoin.delivery.events import Notice, event_step
-from adjoin.delivery.guard import GuardWork, Published, guard_work, published, release_pool, take_down
+from adjoin.delivery.guard import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.delivery.parts import Layout, Part, parts
 from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch
 from adjoin.delivery.resourceclaims import Cargo, Handover, hand_over
@@ -26,6 +26,7 @@ __all__ = [
     "event_step",
     "guard_work",
     "hand_over",
+    "in_force",
     "parse_containers",
     "parts",
     "pod_patch",

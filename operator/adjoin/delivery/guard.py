@@ -25,6 +25,9 @@ GUARD_TAINT = f"{GROUP}/guard"
 EFFECT = "NoSchedule"
 BATCHES = 16
 """So many groups of rules are written side by side; a pool of a thousand nodes may need thousands."""
+KNOWN_SECONDS = 3.0
+"""So long kube-scheduler may take until it knows a new rule and has written what it decided without it. Whole seconds
+of a creationTimestamp are cut off, so it is one second less at worst; half a second was seen on a slow machine."""
 NEW_NODE_SECONDS = 120.0
 """A node's labels may come a while after its devices. So long a broad rule is not taken apart because of devices on
 it."""
@@ -104,6 +107,19 @@ def targets(
             else:
                 chosen.update(Target(*device) for device in devices)
     return chosen
+
+
+def in_force(rules: Mapping[str, TaintRuleFacts], now: float) -> tuple[Mapping[str, TaintRuleFacts], float | None]:
+    """Rules that kube-scheduler can be taken to obey, and when the next one comes to be; the same mapping when all
+    are."""
+    young = {
+        uid: rule.meta.created + KNOWN_SECONDS
+        for uid, rule in rules.items()
+        if rule.guards and rule.meta.created is not None and now < rule.meta.created + KNOWN_SECONDS
+    }
+    if not young:
+        return rules, None
+    return {uid: rule for uid, rule in rules.items() if uid not in young}, min(young.values())
 
 
 def rule_name(pool: PoolFacts, target: Target) -> str:
@@ -237,6 +253,10 @@ def guard_work(
     if creations and FINALIZER not in pool.finalizers and pool.meta.deleting is None:
         repairs.insert(0, add_finalizer(Kind.DEVICE_POOL, pool))
     wake_at = min(settled, default=None) if spared else None
+    _, obeyed_at = in_force({rule.meta.uid: rule for target, rule in standing.items() if target in wanted}, now)
+    if deletions and obeyed_at is not None:
+        # What new rules take the place of stays until those are obeyed, so that no device is without guard in between.
+        return GuardWork(tuple(repairs), tuple(creations), (), obeyed_at)
     return GuardWork(tuple(repairs), tuple(creations), tuple(deletions), wake_at)
 
 

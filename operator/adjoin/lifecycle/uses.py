@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from adjoin.api.defaults import replicas_of
@@ -78,9 +79,21 @@ def wanted_replicas(claim: ClaimFacts) -> int:
     return replicas_of(claim.claim.spec)
 
 
-def _index_of(resource_claim: ResourceClaimFacts) -> int:
+def _index_of(resource_claim: ResourceClaimFacts, devices: Mapping[int, frozenset[DeviceID]]) -> int:
+    """The replica by its label if that has the devices, else by the devices: whoever has a replica's devices uses it,
+    whatever is written on the ResourceClaim."""
     text = resource_claim.labels.get(LABEL_REPLICA, "")
-    return int(text) if text.isascii() and text.isdigit() else STRAY
+    index = int(text) if text.isascii() and text.isdigit() else STRAY
+    given = resource_claim.devices
+    if index in devices and devices[index].issuperset(given):
+        return index
+    return next((index for index, held in sorted(devices.items()) if given and held.issuperset(given)), STRAY)
+
+
+def _pod_of(uid: str, claim: ClaimFacts, relations: Relations) -> PodFacts | None:
+    """The pod of that UID, if it is one that could name the claim."""
+    pod = relations.pods_by_uid.get(uid)
+    return pod if pod is not None and pod.meta.namespace == claim.meta.namespace else None
 
 
 def pinned_to(pod: PodFacts) -> frozenset[str]:
@@ -113,27 +126,28 @@ def _lingers(entry: Raw | None, pod_uid: str, relations: Relations, inventory: I
 def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tuple[Use, ...]:
     """Who uses the claim's replicas.
 
-    A ResourceClaim whose devices are not those of its replica, under today's names or those of the status, is a stray:
+    A ResourceClaim whose devices are not those of any replica, under today's names or those of the status, is a stray:
     it was written for another placement. A pod without our gate that has no ResourceClaims any more still has its
     devices; it is taken for the user of a replica on its node.
     """
     holding = {int(entry.get("index") or 0): entry for entry in entries(claim)}
-    devices: dict[int, set[DeviceID]] = {}
+    devices: dict[int, frozenset[DeviceID]] = {}
     for replica in read_placed(claim.status):
-        names = {name for device in replica.devices for name in (device.id, inventory.current(replica.node, device))}
-        devices.setdefault(replica.index, names)
+        current = inventory.current
+        names = {name for device in replica.devices for name in (device.id, current(replica.node, device))}
+        devices.setdefault(replica.index, frozenset(names))
     groups: defaultdict[tuple[int, str], list[ResourceClaimFacts]] = defaultdict(list)
     for resource_claim in relations.owned.get(claim.meta.uid, ()):
-        index = _index_of(resource_claim)
-        if index not in devices or not devices[index].issuperset(resource_claim.devices):
-            index = STRAY
+        if resource_claim.meta.namespace != claim.meta.namespace:
+            continue  # its owner is a claim that it cannot have
+        index = _index_of(resource_claim, devices)
         pod_uid = resource_claim.labels.get(LABEL_POD) or next(iter(resource_claim.reserved), "")
         groups[index, pod_uid].append(resource_claim)
     uses = [
         Use(
             index=index,
             pod_uid=pod_uid,
-            pod=relations.pods_by_uid.get(pod_uid),
+            pod=_pod_of(pod_uid, claim, relations),
             resource_claims=tuple(group),
             lingers_until=_lingers(holding.get(index), pod_uid, relations, inventory),
         )

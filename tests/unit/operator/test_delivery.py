@@ -29,7 +29,7 @@ from adjoin.delivery.guard import Target, guard_work, published, targets
 from adjoin.delivery.parts import LayoutError, deal
 from adjoin.facts import PodFacts, read_claim, read_node, read_pod, read_pool, read_slice, read_taint_rule
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
-from adjoin.lifecycle import Member, relate
+from adjoin.lifecycle import Member, relate, rfc3339
 from adjoin_allocator.model import DeviceID, ReplicaState
 
 
@@ -621,6 +621,17 @@ def test_a_broader_rule_goes_only_when_the_new_ones_stand() -> None:
     assert work(ids("n1", 2), slices, [narrow]) == []
 
 
+def test_a_rule_stays_until_kube_scheduler_obeys_those_that_take_its_place() -> None:
+    slices = [resourceslice("n1"), resourceslice("n2")]
+    narrow = standing_rule("narrow", driver=GPU_DRIVER, pool="n1")
+    narrow["metadata"]["creationTimestamp"] = rfc3339(NOW - 2)
+    result = guard_work(POOL, ids("n1", 2), seen(*slices), rules(taintrule(), narrow), NODES, NOW)
+    assert not result.batches
+    assert result.wake_at == NOW + 1
+    later = guard_work(POOL, ids("n1", 2), seen(*slices), rules(taintrule(), narrow), NODES, NOW + 1)
+    assert [step.verb for step in later.deletions] == [Verb.DELETE]
+
+
 def test_narrower_rules_go_once_a_broader_one_stands() -> None:
     narrow = standing_rule("narrow", driver=GPU_DRIVER, pool="n1")
     slices = [resourceslice("n1"), resourceslice("n2")]
@@ -717,6 +728,18 @@ def test_nothing_is_placed_before_the_guard_stands() -> None:
     first_rule = next(i for i, step in enumerate(world.writes) if step.kind is Kind.TAINT_RULE)
     first_allocation = next(i for i, step in enumerate(world.writes) if step.kind is Kind.RESOURCE_CLAIM)
     assert first_rule < first_allocation
+
+
+def test_nothing_is_placed_before_kube_scheduler_obeys_the_guard() -> None:
+    """It goes on for a moment with what it knew before."""
+    world = World()
+    new = taintrule(creationTimestamp=rfc3339(world.now - 1))
+    world.add(devicepool(), node(), resourceslice(), new, deviceclaim())
+    decision = Decider().decide(world.view(), world.now)
+    assert not [intent for intent in decision.intents if intent.why == "place"]
+    assert decision.wake_at is not None
+    assert decision.wake_at <= world.now + 2
+    assert [i.why for i in Decider().decide(world.view(), world.now + 2).intents if i.why == "place"] == ["place"]
 
 
 def test_a_pool_that_goes_without_guard_loses_its_rules() -> None:

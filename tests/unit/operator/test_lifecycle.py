@@ -205,6 +205,20 @@ DELETE, CLEAR, LET_GO = ("delete", "ResourceClaim"), ("patch status", "ResourceC
             [],
             id="a pod that runs keeps its replica when its ResourceClaim was taken away",
         ),
+        pytest.param(
+            deviceclaim(status=in_use()),
+            [running(), delivered(replica=7)],
+            {0: "InUse"},
+            [],
+            id="a pod that has a replica's devices uses it, whatever the label says",
+        ),
+        pytest.param(
+            deviceclaim(status=allocation(replica())),
+            [resourceclaim(namespace="other")],
+            {0: "Ready"},
+            [],
+            id="a ResourceClaim in another namespace is nothing of the claim's",
+        ),
     ],
 )
 def test_next_state_of_a_replica(
@@ -241,6 +255,18 @@ def test_next_state_of_a_replica(
 )
 def test_when_a_deleted_claim_may_go(claim: Obj, others: list[Obj], finished: bool) -> None:
     assert reviewed(claim, *others).finished is finished
+
+
+def test_a_pod_of_another_namespace_is_never_removed() -> None:
+    """Whatever UID is written on a ResourceClaim here."""
+    found = reviewed(
+        deviceclaim(status=in_use(), **DELETED),
+        running(namespace="other"),
+        resourceclaim(pod_uid="pod-other-worker"),
+    )
+    assert [(step.verb, step.kind, step.namespace) for step in found.removals] == [
+        (Verb.DELETE, Kind.RESOURCE_CLAIM, "team")
+    ]
 
 
 def test_a_force_deleted_pod_holds_its_devices_for_a_while() -> None:

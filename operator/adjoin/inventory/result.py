@@ -155,15 +155,16 @@ class Inventory:
         """Devices that cannot be given out while `id_` is in somebody's allocation: itself, and those that share
         hardware with it."""
         driver_pool = self._driver_pools.get((id_.driver, id_.pool))
-        if driver_pool is None:
+        related = driver_pool.relatives(id_.device) if driver_pool is not None else ()
+        if driver_pool is None or not related:
             return (id_,)
-        for node in driver_pool.devices:
-            published = driver_pool.named(node, id_.device)
-            if published is not None and published.consumes:
-                sharing = {
-                    driver_pool.id_of(other)
-                    for other in driver_pool.devices[node]
-                    if not other.consumes.keys().isdisjoint(published.consumes)
-                }
-                return (id_, *(device.id for device in self.devices.get(node, ()) if device.id in sharing - {id_}))
-        return (id_,)
+        sharing = {driver_pool.id_of(other) for other in related}
+        return (
+            id_,
+            *(
+                device.id
+                for node in driver_pool.devices
+                for device in self.devices.get(node, ())
+                if device.id in sharing
+            ),
+        )

@@ -8,7 +8,7 @@ patch of the status. A ResourceClaim of that name which somebody else made is ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -16,7 +16,7 @@ from adjoin.api.names import DEVICE_CLASS, FINALIZER, LABEL_CLAIM, resource_clai
 from adjoin.delivery.events import Notice
 from adjoin.delivery.guard import GUARD_TAINT
 from adjoin.delivery.parts import Layout, LayoutError, deal
-from adjoin.facts import ClaimFacts, PodFacts, ResourceClaimFacts
+from adjoin.facts import Binding, ClaimFacts, PodFacts, ResourceClaimFacts
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.lifecycle import (
     BUILTIN_FINALIZER,
@@ -27,7 +27,7 @@ from adjoin.lifecycle import (
     rfc3339,
     unreserve,
 )
-from adjoin_allocator.model import Device
+from adjoin_allocator.model import Device, DeviceID
 
 _SHARE_IDS = UUID("6d1a4b0e-7a52-5d0c-9a39-1f1c0d3d8f5a")
 """Namespace of share ids: any fixed UUID of our own."""
@@ -44,6 +44,7 @@ class Cargo:
         devices: By request, in the claim's order, as they are called today.
         pool: Name of the DevicePool whose guard the ResourceClaims tolerate.
         guarded: Whether the pool's guard keeps others off; without it our own finalizer holds the allocation.
+        bindings: What kube-scheduler waits for before it binds the pod, by device.
     """
 
     claim: ClaimFacts
@@ -52,6 +53,7 @@ class Cargo:
     devices: Mapping[str, tuple[Device, ...]]
     pool: str
     guarded: bool
+    bindings: Mapping[DeviceID, Binding] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,9 @@ def _result(cargo: Cargo, request: str, device: Device) -> dict[str, Any]:
         "device": device.id.device,
         "tolerations": [_toleration(cargo.pool)],
     }
+    if binding := cargo.bindings.get(device.id):
+        # kube-scheduler reads them from the allocation alone: without them the pod starts before its device is there.
+        result |= {"bindingConditions": list(binding.ready), "bindingFailureConditions": list(binding.failed)}
     if device.allow_multiple_allocations:
         # The whole device is ours: kube-scheduler counts what is consumed, so all of it is.
         name = "/".join((cargo.claim.meta.uid, str(cargo.index), *device.id))

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from adjoin.facts import PublishedDevice, SliceFacts
+from adjoin.facts import Binding, PublishedDevice, SliceFacts
 from adjoin.inventory.changes import changed_keys
 from adjoin_allocator.cel import Quantity
 from adjoin_allocator.model import DeviceID, natural_key
@@ -37,6 +37,7 @@ class DriverPool:
         problem: Why nothing new may be placed on the devices (`gpu.nvidia.com/node-a: 1 of 2 slices`), or "".
         older: While there is a problem, devices of earlier generations by name.
         nodes: Every node that a slice of any generation names.
+        bindings: By device name what pods wait for before they bind, where they wait for something.
     """
 
     driver: str
@@ -47,6 +48,7 @@ class DriverPool:
     problem: str
     older: Mapping[str, PublishedDevice]
     nodes: frozenset[str]
+    bindings: Mapping[str, Binding]
 
     def id_of(self, device: PublishedDevice) -> DeviceID:
         """The triple that Kubernetes knows the device by."""
@@ -146,6 +148,7 @@ def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
         nodes=frozenset(
             node for facts in ordered for node in (facts.node, *(device.node for device in facts.devices)) if node
         ),
+        bindings={device.name: device.binding for facts in current for device in facts.devices if device.binding},
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from adjoin.api.pool_status import PoolCondition
+from adjoin.facts import Binding
 from adjoin.inventory.driver_pools import DriverPool, Key
 from adjoin.inventory.held import Found
 from adjoin.inventory.node_devices import COUNTED, Overlap
@@ -150,6 +151,11 @@ class Inventory:
     def device(self, node: str, id_: DeviceID) -> Device | None:
         """The device of that triple on that node."""
         return next((device for device in self.devices.get(node, ()) if device.id == id_), None)
+
+    def binding(self, id_: DeviceID) -> Binding | None:
+        """What a pod with that device waits for before it binds, or None."""
+        driver_pool = self._driver_pools.get((id_.driver, id_.pool))
+        return driver_pool.bindings.get(id_.device) if driver_pool is not None else None
 
     def excluded_by(self, id_: DeviceID) -> tuple[DeviceID, ...]:
         """Devices that cannot be given out while `id_` is in somebody's allocation: itself, and those that share

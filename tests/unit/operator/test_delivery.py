@@ -224,6 +224,24 @@ def test_a_device_that_can_be_shared_is_consumed_whole() -> None:
     assert same["status"]["allocation"]["devices"]["results"] == [result]
 
 
+def test_what_pods_wait_for_before_they_bind_is_in_the_allocation() -> None:
+    """kube-scheduler looks for a device's binding conditions nowhere else."""
+    slices = resourceslice()
+    slices["spec"]["devices"][0] |= {
+        "bindsToNode": True,
+        "bindingConditions": ["example.com/attached"],
+        "bindingFailureConditions": ["example.com/attach-failed"],
+    }
+    world = World()
+    world.add(devicepool(), node(), slices, taintrule(), deviceclaim(requests={"gpu": 2}), pod())
+    steps = [step for intent in Decider().decide(world.view(), world.now).intents for step in intent.steps]
+    (body,) = of_kind(steps, Kind.RESOURCE_CLAIM, Verb.PATCH_STATUS)
+    bound, plain = body["status"]["allocation"]["devices"]["results"]
+    assert bound["bindingConditions"] == ["example.com/attached"]
+    assert bound["bindingFailureConditions"] == ["example.com/attach-failed"]
+    assert "bindingConditions" not in plain
+
+
 HELD = allocation(replica())
 
 

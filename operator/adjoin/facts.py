@@ -346,6 +346,8 @@ def qualified(name: str, domain: str) -> str:
 
 def read_attribute(value: Raw) -> AttributeValue:
     """The value of one DeviceAttribute: a scalar, or a tuple of scalars of one type."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"attribute value {value!r}: expected an object")
     if (text := value.get("string")) is not None:
         return intern(str(text))
     for key in ("int", "bool"):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
 
-from adjoin.api.names import DEVICE_CLASS, FINALIZER, LABEL_CLAIM, resource_claim_name
+from adjoin.api.names import DEVICE_CLASS, DRIVER, FINALIZER, LABEL_CLAIM, resource_claim_name
 from adjoin.delivery.events import Notice
 from adjoin.delivery.guard import GUARD_TAINT
 from adjoin.delivery.parts import Layout, LayoutError, deal
@@ -207,6 +207,12 @@ def hand_over(cargo: Cargo, pod: PodFacts, layout: Layout, relations: Relations,
     if notice is not None:
         return Handover(notice=notice)
     claim = cargo.claim.meta
+    undriven = next((one.id for group in cargo.devices.values() for one in group if one.id.driver == DRIVER), None)
+    if undriven is not None:
+        # The kubelet would wait for our driver for ever, with the pod and with its end.
+        text = f"device {undriven.device} of DeviceClaim {claim.name} has no driver that could give it to a container"
+        why = "what a pool lists itself or counts can be planned with only"
+        return Handover(notice=Notice("NoDriver", f"{text}: {why}; the pod waits", warning=True, key=claim.uid))
     try:
         dealt = deal(layout, cargo.devices)
     except LayoutError as error:

@@ -313,7 +313,7 @@ def test_c22_one_dead_card_leaves_the_other_three_allocatable(how: str) -> None:
     if how == "tainted":
         dead["taints"] = [{"key": "gpu.nvidia.com/unmonitored", "effect": "NoSchedule"}]
     elif how == "unreadable":
-        dead["attributes"] = {"type": {"novelty": 1}, "uuid": {"version": "GPU"}}
+        dead["attributes"] = {"type": {"novelty": 1}, "uuid": {"version": "GPU"}, "productName": None}
         dead["capacity"] = {"memory": {"value": "lots"}}
     else:
         slices["spec"]["devices"].pop()

@@ -38,6 +38,7 @@ class DriverPool:
         older: While there is a problem, devices of earlier generations by name.
         nodes: Every node that a slice of any generation names.
         bindings: By device name what pods wait for before they bind, where they wait for something.
+        layered: Some hardware is published more than once: as a whole and in parts, or with several faces.
     """
 
     driver: str
@@ -49,6 +50,7 @@ class DriverPool:
     older: Mapping[str, PublishedDevice]
     nodes: frozenset[str]
     bindings: Mapping[str, Binding]
+    layered: bool
 
     def id_of(self, device: PublishedDevice) -> DeviceID:
         """The triple that Kubernetes knows the device by."""
@@ -73,6 +75,21 @@ class DriverPool:
         if not own:
             return tuple(counted)
         return tuple(each for each in counted if any(same_hardware(each, card) for card in own))
+
+
+def hardware_keys(device: PublishedDevice) -> frozenset[str]:
+    """What the devices of one card have in common: counter sets, and the uuid of the card."""
+    return frozenset((*device.consumes, uuid_of(device), parent_of(device))) - {""}
+
+
+def _layered(devices: Iterable[PublishedDevice]) -> bool:
+    seen: set[str] = set()
+    for device in devices:
+        keys = hardware_keys(device)
+        if not seen.isdisjoint(keys):
+            return True
+        seen |= keys
+    return False
 
 
 def same_hardware(one: PublishedDevice, other: PublishedDevice) -> bool:
@@ -148,6 +165,7 @@ def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
         nodes=frozenset(
             node for facts in ordered for node in (facts.node, *(device.node for device in facts.devices)) if node
         ),
+        layered=any(map(_layered, local.values())),
         bindings={device.name: device.binding for facts in current for device in facts.devices if device.binding},
     )
 

@@ -93,6 +93,29 @@ def test_a26_b18_two_pods_of_one_replica_run_one_after_the_other(report: str) ->
     assert held(world, "c1") == before
 
 
+@pytest.mark.parametrize("counters", [True, False], ids=["by counters", "by uuids"])
+def test_a7_nobody_is_given_a_part_of_a_card_that_the_pool_gives_out_whole(counters: bool) -> None:
+    """The claim may have no pod yet, and then kube-scheduler does not know that the card is taken."""
+    world = World()
+    slices = resourceslice("n1", GPU_DRIVER, {"gpu-0": {}, "gpu-0-mig-0": {}, "gpu-0-mig-1": {}, "gpu-1": {}})
+    for device, memory in zip(slices["spec"]["devices"], (80, 40, 40, 80), strict=True):
+        card, whole = device["name"][:5], memory == 80
+        if counters:
+            consumed = {"counterSet": f"{card}-counters", "counters": {"memory": {"value": f"{memory}Gi"}}}
+            device["consumesCounters"] = [consumed]
+        else:
+            device["attributes"] = {"uuid" if whole else "parentUUID": {"string": f"GPU-{card}"}}
+    selector = {"cel": "!device.attributes['gpu.nvidia.com'].?other.orValue(false)"}
+    others = resourceslice("n2", GPU_DRIVER, {"gpu-0": {"other": {"bool": True}}})
+    source = {"resourceSlices": {"driver": GPU_DRIVER, "selectors": [selector]}}
+    world.add(devicepool(devices=[{"name": "gpu", "type": "GPU", "source": source}]), node(), node("n2"))
+    world.add(slices, others, deviceclaim("c1"))
+    world.settle(Decider)
+    assert held(world, "c1") == ["gpu-0"]
+    selected = [rule["spec"]["deviceSelector"] for rule in world.all(Kind.TAINT_RULE)]
+    assert selected == [{"driver": GPU_DRIVER, "pool": "n1"}], "the cards with all their parts, and no other device"
+
+
 def test_a8_a_device_that_vanished_is_a_condition_and_comes_back_by_itself() -> None:
     world = running_pair()
     (slices,) = world.all(Kind.RESOURCE_SLICE)

@@ -38,7 +38,7 @@ class DriverPool:
         older: While there is a problem, devices of earlier generations by name.
         nodes: Every node that a slice of any generation names.
         bindings: By device name what pods wait for before they bind, where they wait for something.
-        layered: Some hardware is published more than once: as a whole and in parts, or with several faces.
+        layered: Hardware may be published more than once: as a whole and in parts, or with several faces.
     """
 
     driver: str
@@ -86,7 +86,7 @@ def _layered(devices: Iterable[PublishedDevice]) -> bool:
     seen: set[str] = set()
     for device in devices:
         keys = hardware_keys(device)
-        if not seen.isdisjoint(keys):
+        if device.consumes or not seen.isdisjoint(keys):
             return True
         seen |= keys
     return False

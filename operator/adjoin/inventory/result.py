@@ -175,10 +175,9 @@ class Inventory:
         """Devices that cannot be given out while `id_` is in somebody's allocation: itself, and those that share
         hardware with it."""
         driver_pool = self._driver_pools.get((id_.driver, id_.pool))
-        related = driver_pool.relatives(id_.device) if driver_pool is not None else ()
-        if driver_pool is None or not related:
+        if driver_pool is None or not driver_pool.layered:
             return (id_,)
-        sharing = {driver_pool.id_of(other) for other in related}
+        sharing = {driver_pool.id_of(other) for other in driver_pool.relatives(id_.device)}
         return (
             id_,
             *(

@@ -289,6 +289,15 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Binding:
+    """Conditions that the driver sets on an allocated device: pods bind once all of `ready` hold, and not if one of
+    `failed` does."""
+
+    ready: tuple[str, ...]
+    failed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PublishedDevice:
     """A device as a driver publishes it. Satisfies the selectors' view of a device.
 
@@ -302,6 +311,7 @@ class PublishedDevice:
         node: The node it sits in where its slice lists devices of several nodes, else "".
         consumes: What it takes of the driver's counters, by counter set and counter. Two devices with a set in common
             are parts of one piece of hardware, or one is the whole of it.
+        binding: What pods wait for before they bind, None for most devices.
     """
 
     name: str
@@ -312,6 +322,7 @@ class PublishedDevice:
     allow_multiple_allocations: bool = False
     node: str = ""
     consumes: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
+    binding: Binding | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -335,6 +346,8 @@ def qualified(name: str, domain: str) -> str:
 
 def read_attribute(value: Raw) -> AttributeValue:
     """The value of one DeviceAttribute: a scalar, or a tuple of scalars of one type."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"attribute value {value!r}: expected an object")
     if (text := value.get("string")) is not None:
         return intern(str(text))
     for key in ("int", "bool"):
@@ -411,7 +424,12 @@ def read_device(device: Raw, driver: str) -> PublishedDevice:
             for consumed in body.get("consumesCounters") or ()
             if consumed.get("counterSet")
         },
+        binding=_binding(body.get("bindingConditions"), body.get("bindingFailureConditions")),
     )
+
+
+def _binding(ready: Iterable[str] | None, failed: Iterable[str] | None) -> Binding | None:
+    return Binding(tuple(ready or ()), tuple(failed or ())) if ready or failed else None
 
 
 def read_slice(obj: Raw) -> SliceFacts:

@@ -86,7 +86,7 @@ def test_gb200_waits_with_the_true_reason_and_says_that_the_node_would_do(site: 
     claim = eventually(lambda: site.claim("pair"), reasons, what="a reason")
     assert claim["status"]["phase"] == "Pending"
     assert list(reasons(claim)) == [code]
-    assert "Node" in claim["status"]["nearest"]
+    assert claim["status"]["nearest"] == f"fits with scope Node instead of {scope}"
 
 
 def test_eight_gpus_and_thirty_two_nics_reach_one_pod(site: Site) -> None:

@@ -193,7 +193,9 @@ def _cargo(claim: ClaimFacts, member: Member, pool: str, guarded: bool, inventor
             return None
         by_request.setdefault(each.request.partition("/")[0], []).append(device)
     devices = {request: tuple(group) for request, group in by_request.items()}
-    return Cargo(claim, member.index, member.node, devices, pool, guarded)
+    ids = (device.id for group in by_request.values() for device in group)
+    bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
+    return Cargo(claim, member.index, member.node, devices, pool, guarded, bindings)
 
 
 def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:

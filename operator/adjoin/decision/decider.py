@@ -153,12 +153,14 @@ class Decider:
         known = self._guards.get(pool.meta.uid)
         if known is not None and same(known[0], key) and (known[1].wake_at is None or scene.now < known[1].wake_at):
             return known[1]
-        mine = [
+        mine = {
             device.id
             for group in devices.values()
             for device in group
             if device.device_pool == pool.meta.name and device.standing is not Standing.MISSING
-        ]
+        }
+        # Nobody may have a part of a card either that the pool gives out whole.
+        mine |= set(scene.inventory.beside(mine))
         result = guard_work(pool, mine, self._published, rules, view.nodes, scene.now)
         self._guards = {uid: each for uid, each in self._guards.items() if uid in view.pools}
         self._guards[pool.meta.uid] = (key, result)

@@ -8,15 +8,15 @@ patch of the status. A ResourceClaim of that name which somebody else made is ne
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
 
-from adjoin.api.names import DEVICE_CLASS, FINALIZER, LABEL_CLAIM, LABEL_POD, resource_claim_name
+from adjoin.api.names import DEVICE_CLASS, DRIVER, FINALIZER, LABEL_CLAIM, LABEL_POD, resource_claim_name
 from adjoin.delivery.events import Notice
 from adjoin.delivery.guard import GUARD_TAINT
 from adjoin.delivery.parts import Layout, LayoutError, deal
-from adjoin.facts import ClaimFacts, PodFacts, ResourceClaimFacts
+from adjoin.facts import Binding, ClaimFacts, PodFacts, ResourceClaimFacts
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.lifecycle import (
     BUILTIN_FINALIZER,
@@ -26,7 +26,7 @@ from adjoin.lifecycle import (
     rfc3339,
     unreserve,
 )
-from adjoin_allocator.model import Device
+from adjoin_allocator.model import Device, DeviceID
 
 _SHARE_IDS = UUID("6d1a4b0e-7a52-5d0c-9a39-1f1c0d3d8f5a")
 """Namespace of share ids: any fixed UUID of our own."""
@@ -43,6 +43,7 @@ class Cargo:
         devices: By request, in the claim's order, as they are called today.
         pool: Name of the DevicePool whose guard the ResourceClaims tolerate.
         guarded: Whether the pool's guard keeps others off; without it our own finalizer holds the allocation.
+        bindings: What kube-scheduler waits for before it binds the pod, by device.
     """
 
     claim: ClaimFacts
@@ -51,6 +52,7 @@ class Cargo:
     devices: Mapping[str, tuple[Device, ...]]
     pool: str
     guarded: bool
+    bindings: Mapping[DeviceID, Binding] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,9 @@ def _result(cargo: Cargo, request: str, device: Device) -> dict[str, Any]:
         "device": device.id.device,
         "tolerations": [_toleration(cargo.pool)],
     }
+    if binding := cargo.bindings.get(device.id):
+        # kube-scheduler reads them from the allocation alone: without them the pod starts before its device is there.
+        result |= {"bindingConditions": list(binding.ready), "bindingFailureConditions": list(binding.failed)}
     if device.allow_multiple_allocations:
         # The whole device is ours: kube-scheduler counts what is consumed, so all of it is.
         name = "/".join((cargo.claim.meta.uid, str(cargo.index), *device.id))
@@ -201,6 +206,12 @@ def hand_over(cargo: Cargo, pod: PodFacts, layout: Layout, relations: Relations,
     if notice is not None:
         return Handover(notice=notice)
     claim = cargo.claim.meta
+    undriven = next((one.id for group in cargo.devices.values() for one in group if one.id.driver == DRIVER), None)
+    if undriven is not None:
+        # The kubelet would wait for our driver for ever, with the pod and with its end.
+        text = f"device {undriven.device} of DeviceClaim {claim.name} has no driver that could give it to a container"
+        why = "what a pool lists itself or counts can be planned with only"
+        return Handover(notice=Notice("NoDriver", f"{text}: {why}; the pod waits", warning=True, key=claim.uid))
     try:
         dealt = deal(layout, cargo.devices)
     except LayoutError as error:

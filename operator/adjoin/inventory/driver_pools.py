@@ -3,15 +3,19 @@
 In come the slices of one (driver, pool); out goes a `DriverPool`: the devices of the newest generation by node, and why
 nothing new may be placed on them while that generation is incomplete or contradicts itself. Older generations are read
 for one thing only: facts of devices that somebody holds while the newest generation is still on its way.
+
+Drivers publish the whole of a card, its partitions and other faces of it side by side. Which of them are one piece of
+hardware is read from counters, and where a driver has none, from the uuids that it publishes.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from adjoin.facts import PublishedDevice, SliceFacts
+from adjoin.facts import Binding, PublishedDevice, SliceFacts
 from adjoin.inventory.changes import changed_keys
 from adjoin_allocator.cel import Quantity
 from adjoin_allocator.model import DeviceID, natural_key
@@ -33,6 +37,8 @@ class DriverPool:
         problem: Why nothing new may be placed on the devices (`gpu.nvidia.com/node-a: 1 of 2 slices`), or "".
         older: While there is a problem, devices of earlier generations by name.
         nodes: Every node that a slice of any generation names.
+        bindings: By device name what pods wait for before they bind, where they wait for something.
+        layered: Hardware may be published more than once: as a whole and in parts, or with several faces.
     """
 
     driver: str
@@ -43,14 +49,81 @@ class DriverPool:
     problem: str
     older: Mapping[str, PublishedDevice]
     nodes: frozenset[str]
+    bindings: Mapping[str, Binding]
+    layered: bool
 
     def id_of(self, device: PublishedDevice) -> DeviceID:
         """The triple that Kubernetes knows the device by."""
         return DeviceID(self.driver, self.name, device.name)
 
-    def named(self, node: str, name: str) -> PublishedDevice | None:
-        """The device of that name on that node."""
-        return next((device for device in self.devices.get(node, ()) if device.name == name), None)
+    def relatives(self, name: str) -> tuple[PublishedDevice, ...]:
+        """Devices that sit on the same hardware as the device of that name, itself left out.
+
+        A partition that is not published any more does not say whose it was, so it keeps every card from being given
+        out that it may be a part of. What has the name of a card is none: a card that died is no reason to hold the
+        others back.
+        """
+        for devices in self.devices.values():
+            device = next((each for each in devices if each.name == name), None)
+            if device is not None:
+                return tuple(each for each in devices if each is not device and same_hardware(device, each))
+        counted = [each for devices in self.devices.values() for each in devices if each.consumes]
+        cards = [each for each in counted if each.name not in self.parts]
+        if any(_pattern(name) == _pattern(card.name) for card in cards):
+            return ()
+        own = [card for card in cards if name.startswith(f"{card.name}-")]
+        if not own:
+            return tuple(counted)
+        return tuple(each for each in counted if any(same_hardware(each, card) for card in own))
+
+
+def hardware_keys(device: PublishedDevice) -> frozenset[str]:
+    """What the devices of one card have in common: counter sets, and the uuid of the card."""
+    return frozenset((*device.consumes, uuid_of(device), parent_of(device))) - {""}
+
+
+def _layered(devices: Iterable[PublishedDevice]) -> bool:
+    seen: set[str] = set()
+    for device in devices:
+        keys = hardware_keys(device)
+        if device.consumes or not seen.isdisjoint(keys):
+            return True
+        seen |= keys
+    return False
+
+
+def same_hardware(one: PublishedDevice, other: PublishedDevice) -> bool:
+    """Whether two devices of one driver on one node cannot be in use at once: one is a part of the other, both may take
+    of the same counters, or they are two faces of one card (as a GPU and as a function for virtual machines).
+
+    Counters alone would let some partitions of a card be used side by side, but nobody accounts for that yet.
+    """
+    if not one.consumes.keys().isdisjoint(other.consumes):
+        return True
+    own, others = uuid_of(one), uuid_of(other)
+    if own and own == others:
+        return _text(one, "type") != _text(other, "type")
+    return bool(own and own == parent_of(other)) or bool(others and others == parent_of(one))
+
+
+def uuid_of(device: PublishedDevice) -> str:
+    """The uuid that a device publishes, or ""."""
+    return _text(device, "uuid")
+
+
+def parent_of(device: PublishedDevice) -> str:
+    """The uuid of the card that a device says it is a partition of, or ""."""
+    return _text(device, "parentUUID")
+
+
+def _text(device: PublishedDevice, name: str) -> str:
+    value = device.attributes.get(f"{device.driver}/{name}")
+    return value if isinstance(value, str) else ""
+
+
+def _pattern(name: str) -> str:
+    """A name with its numbers left out: cards of one node are named alike."""
+    return re.sub(r"\d+", "0", name)
 
 
 def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
@@ -92,6 +165,8 @@ def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
         nodes=frozenset(
             node for facts in ordered for node in (facts.node, *(device.node for device in facts.devices)) if node
         ),
+        layered=any(map(_layered, local.values())),
+        bindings={device.name: device.binding for facts in current for device in facts.devices if device.binding},
     )
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from adjoin.api.names import DRIVER
 from adjoin.facts import PublishedDevice
-from adjoin.inventory.driver_pools import DriverPool
+from adjoin.inventory.driver_pools import DriverPool, parent_of, same_hardware, uuid_of
 from adjoin.inventory.identity import Identity, identify
 from adjoin.inventory.pools import Offer, PoolRules, counted_devices
 from adjoin.inventory.taints import NO_RULES, DriverPoolRules, ailment
@@ -129,9 +129,10 @@ def _published(
     wanted = [(rules, offer) for rules in site.pools for offer in rules.published.get(driver_pool.driver, ())]
     if not wanted:
         return
+    chosen: list[tuple[int, _Chosen]] = []
     for published in driver_pool.devices.get(site.node.name, ()):
         owner: _Chosen | None = None
-        for rules, offer in wanted:
+        for rank, (rules, offer) in enumerate(wanted):
             if not offer.matches(published):
                 continue
             if published.name in driver_pool.parts:
@@ -139,10 +140,29 @@ def _published(
                 break
             if owner is None:
                 owner = _Chosen(driver_pool.id_of(published), rules, offer, published)
+                chosen.append((rank, owner))
             else:
                 overlaps.append(Overlap(owner.id, rules.name, owner.rules.name, owner.offer.name))
-        if owner is not None:
-            yield owner
+    yield from _hardware_once(chosen, overlaps, parts)
+
+
+def _hardware_once(
+    chosen: Sequence[tuple[int, _Chosen]], overlaps: list[Overlap], parts: Counter[str]
+) -> Iterator[_Chosen]:
+    """Each card once, where a driver without counters publishes partitions and other faces of it beside it: the whole
+    before its parts, and of two faces the one that is selected first."""
+    cards: dict[str, _Chosen] = {}
+    for _, each in sorted(chosen, key=lambda ranked: (ranked[0], _natural(ranked[1].published.name))):
+        if uuid := uuid_of(each.published):
+            cards.setdefault(uuid, each)
+    for _, each in chosen:
+        card = cards.get(uuid_of(each.published), each)
+        if parent_of(each.published) in cards:
+            parts[each.rules.name] += 1
+        elif card is not each and same_hardware(card.published, each.published):
+            overlaps.append(Overlap(each.id, each.rules.name, card.rules.name, card.offer.name))
+        else:
+            yield each
 
 
 def _unpublished(

@@ -6,11 +6,12 @@ delivery (devices).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from adjoin.api.pool_status import PoolCondition
-from adjoin.inventory.driver_pools import DriverPool, Key
+from adjoin.facts import Binding
+from adjoin.inventory.driver_pools import DriverPool, Key, hardware_keys
 from adjoin.inventory.held import Found
 from adjoin.inventory.node_devices import COUNTED, Overlap
 from adjoin_allocator.model import Device, DeviceID, Node, PlacedDevice, Pool
@@ -151,19 +152,38 @@ class Inventory:
         """The device of that triple on that node."""
         return next((device for device in self.devices.get(node, ()) if device.id == id_), None)
 
+    def binding(self, id_: DeviceID) -> Binding | None:
+        """What a pod with that device waits for before it binds, or None."""
+        driver_pool = self._driver_pools.get((id_.driver, id_.pool))
+        return driver_pool.bindings.get(id_.device) if driver_pool is not None else None
+
+    def beside(self, own: Collection[DeviceID]) -> Iterator[DeviceID]:
+        """Published devices on the hardware of `own` devices, those themselves left out: partitions of a card, the card
+        of a partition, another face of it."""
+        for driver_pool in self._driver_pools.values():
+            if not driver_pool.layered:
+                continue
+            for devices in driver_pool.devices.values():
+                mine = [device for device in devices if driver_pool.id_of(device) in own]
+                keys = frozenset[str]().union(*map(hardware_keys, mine))
+                for device in devices:
+                    id_ = driver_pool.id_of(device)
+                    if id_ not in own and not keys.isdisjoint(hardware_keys(device)):
+                        yield id_
+
     def excluded_by(self, id_: DeviceID) -> tuple[DeviceID, ...]:
         """Devices that cannot be given out while `id_` is in somebody's allocation: itself, and those that share
         hardware with it."""
         driver_pool = self._driver_pools.get((id_.driver, id_.pool))
-        if driver_pool is None:
+        if driver_pool is None or not driver_pool.layered:
             return (id_,)
-        for node in driver_pool.devices:
-            published = driver_pool.named(node, id_.device)
-            if published is not None and published.consumes:
-                sharing = {
-                    driver_pool.id_of(other)
-                    for other in driver_pool.devices[node]
-                    if not other.consumes.keys().isdisjoint(published.consumes)
-                }
-                return (id_, *(device.id for device in self.devices.get(node, ()) if device.id in sharing - {id_}))
-        return (id_,)
+        sharing = {driver_pool.id_of(other) for other in driver_pool.relatives(id_.device)}
+        return (
+            id_,
+            *(
+                device.id
+                for node in driver_pool.devices
+                for device in self.devices.get(node, ())
+                if device.id in sharing
+            ),
+        )

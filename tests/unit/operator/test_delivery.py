@@ -224,6 +224,52 @@ def test_a_device_that_can_be_shared_is_consumed_whole() -> None:
     assert same["status"]["allocation"]["devices"]["results"] == [result]
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param({"static": {"nodes": [{"name": "n1", "devices": [{"name": "gpu-0"}]}]}}, id="listed"),
+        pytest.param({"nodeResource": {"name": "nvidia.com/gpu"}}, id="counted"),
+    ],
+)
+def test_a_device_without_a_driver_is_placed_but_lets_no_pod_go(source: Obj) -> None:
+    """No kubelet knows a driver of ours: the pod would hang in ContainerCreating, and again when it is deleted."""
+    machine = node()
+    machine["status"]["allocatable"] = {"nvidia.com/gpu": "1"}
+    world = World()
+    world.add(devicepool(devices=[{"name": "gpu", "type": "GPU", "source": source}]), machine, deviceclaim(), pod())
+    world.settle(Decider)
+    claim, waiting = world.get(Kind.DEVICE_CLAIM, "job-a"), world.get(Kind.POD, "worker")
+    assert claim is not None
+    assert claim["status"]["phase"] == "Ready"
+    assert waiting is not None
+    assert waiting["spec"]["schedulingGates"] == [{"name": "adjoin.dev/claim"}]
+    assert world.all(Kind.RESOURCE_CLAIM) == []
+    (told,) = [each for each in world.all(Kind.EVENT) if each["regarding"]["name"] == "worker"]
+    assert told["reason"] == "NoDriver"
+    assert told["note"] == (
+        "device gpu-0 of DeviceClaim job-a has no driver that could give it to a container: "
+        "what a pool lists itself or counts can be planned with only; the pod waits"
+    )
+
+
+def test_what_pods_wait_for_before_they_bind_is_in_the_allocation() -> None:
+    """kube-scheduler looks for a device's binding conditions nowhere else."""
+    slices = resourceslice()
+    slices["spec"]["devices"][0] |= {
+        "bindsToNode": True,
+        "bindingConditions": ["example.com/attached"],
+        "bindingFailureConditions": ["example.com/attach-failed"],
+    }
+    world = World()
+    world.add(devicepool(), node(), slices, taintrule(), deviceclaim(requests={"gpu": 2}), pod())
+    steps = [step for intent in Decider().decide(world.view(), world.now).intents for step in intent.steps]
+    (body,) = of_kind(steps, Kind.RESOURCE_CLAIM, Verb.PATCH_STATUS)
+    bound, plain = body["status"]["allocation"]["devices"]["results"]
+    assert bound["bindingConditions"] == ["example.com/attached"]
+    assert bound["bindingFailureConditions"] == ["example.com/attach-failed"]
+    assert "bindingConditions" not in plain
+
+
 HELD = allocation(replica())
 
 

@@ -95,6 +95,29 @@ def test_a26_b18_two_pods_of_one_replica_run_one_after_the_other(report: str) ->
     assert held(world, "c1") == before
 
 
+@pytest.mark.parametrize("counters", [True, False], ids=["by counters", "by uuids"])
+def test_a7_nobody_is_given_a_part_of_a_card_that_the_pool_gives_out_whole(counters: bool) -> None:
+    """The claim may have no pod yet, and then kube-scheduler does not know that the card is taken."""
+    world = World()
+    slices = resourceslice("n1", GPU_DRIVER, {"gpu-0": {}, "gpu-0-mig-0": {}, "gpu-0-mig-1": {}, "gpu-1": {}})
+    for device, memory in zip(slices["spec"]["devices"], (80, 40, 40, 80), strict=True):
+        card, whole = device["name"][:5], memory == 80
+        if counters:
+            consumed = {"counterSet": f"{card}-counters", "counters": {"memory": {"value": f"{memory}Gi"}}}
+            device["consumesCounters"] = [consumed]
+        else:
+            device["attributes"] = {"uuid" if whole else "parentUUID": {"string": f"GPU-{card}"}}
+    selector = {"cel": "!device.attributes['gpu.nvidia.com'].?other.orValue(false)"}
+    others = resourceslice("n2", GPU_DRIVER, {"gpu-0": {"other": {"bool": True}}})
+    source = {"resourceSlices": {"driver": GPU_DRIVER, "selectors": [selector]}}
+    world.add(devicepool(devices=[{"name": "gpu", "type": "GPU", "source": source}]), node(), node("n2"))
+    world.add(slices, others, deviceclaim("c1"))
+    world.settle(Decider)
+    assert held(world, "c1") == ["gpu-0"]
+    selected = [rule["spec"]["deviceSelector"] for rule in world.all(Kind.TAINT_RULE)]
+    assert selected == [{"driver": GPU_DRIVER, "pool": "n1"}], "the cards with all their parts, and no other device"
+
+
 def test_a8_a_device_that_vanished_is_a_condition_and_comes_back_by_itself() -> None:
     world = running_pair()
     (slices,) = world.all(Kind.RESOURCE_SLICE)
@@ -174,6 +197,26 @@ def test_c9_c11_every_terminal_phase_gives_the_replica_on(ending: str) -> None:
     assert pod_phase(world, "p2") == "Running"
     assert pod_phase(world, "p1") == ending
     assert [each["metadata"]["name"] for each in world.all(Kind.RESOURCE_CLAIM)] == [f"adjoin-c1-{'b' * 10}"]
+
+
+@pytest.mark.parametrize("ending", ["Failed", "Succeeded", "gone"])
+def test_c11_a_pod_of_the_same_name_is_accepted_as_a_replacement(ending: str) -> None:
+    """As a StatefulSet makes it: the name is the same, the pod is another one."""
+    world = running_pair()
+    before = held(world, "c1")
+    for number in range(3):
+        if ending != "gone":
+            world.finish("p1", phase=ending)
+        world.delete(Kind.POD, "p1")
+        world.settle(Decider)
+        assert world.get(Kind.POD, "p1") is None
+        world.add(pod("p1", claim="c1", token=str(number) * 10, uid=f"again-{number}"))
+        world.writes.clear()
+        world.settle(Decider)
+        assert pod_phase(world, "p1") == "Running"
+        assert held(world, "c1") == before
+        made = [step for step in world.writes if step.verb is Verb.CREATE and step.kind is Kind.RESOURCE_CLAIM]
+        assert len(made) == 1
 
 
 def test_c10_after_many_deletions_under_refusals_nothing_is_left() -> None:
@@ -374,6 +417,54 @@ def test_c20_pods_of_others_do_not_matter() -> None:
     assert world.get(Kind.POD, "elsewhere", "other") is not None
 
 
+def test_c25_the_allocation_tolerates_the_guard_and_users_are_found_by_their_resourceclaim() -> None:
+    """A toleration that stands in the request alone does not count once a device is allocated. Who uses a replica is
+    read from its ResourceClaim, whatever the pod's labels say by now."""
+    world = running_pair()
+    (delivery,) = world.all(Kind.RESOURCE_CLAIM)
+    taints = {(rule["spec"]["taint"]["key"], rule["spec"]["taint"]["value"]) for rule in world.all(Kind.TAINT_RULE)}
+    for result in delivery["status"]["allocation"]["devices"]["results"]:
+        assert {(each["key"], each["value"]) for each in result["tolerations"]} == taints
+        assert {each["effect"] for each in result["tolerations"]} == {"NoSchedule"}
+    world.change(Kind.POD, "p1", {"metadata": {"annotations": {"adjoin.dev/binding": None}}})
+    world.delete(Kind.DEVICE_CLAIM, "c1")
+    world.writes.clear()
+    world.carry_out(Decider().decide(world.view(), world.now).intents)
+    gone = [step for step in world.writes if step.kind is Kind.POD]
+    assert [(step.verb, step.name) for step in gone] == [(Verb.DELETE, "p1")]
+    world.settle(Decider)
+    assert world.get(Kind.DEVICE_CLAIM, "c1") is None
+
+
+def test_c27_a_nic_that_is_in_its_pod_is_not_lost_and_nobody_elses() -> None:
+    """The driver no longer publishes a NIC that sits in a pod's network namespace; it returns some time after the
+    pod."""
+    world = cluster(gpus=2, nics=1)
+    world.add(deviceclaim("c1", requests={"gpu": 1, "nic": 1}), pod("p1", claim="c1", token="a" * 10))
+    world.settle(Decider)
+    assert phase(world, "c1") == "InUse"
+    slices = next(each for each in world.all(Kind.RESOURCE_SLICE) if each["spec"]["driver"] == "dra.net")
+    name, devices = slices["metadata"]["name"], slices["spec"]["devices"]
+    world.change(Kind.RESOURCE_SLICE, name, {"spec": {"devices": []}}, "")
+    world.add(deviceclaim("c2", requests={"nic": 1}))
+    world.settle(Decider)
+    assert (phase(world, "c1"), pod_phase(world, "p1"), held(world, "c2")) == ("InUse", "Running", [])
+    assert held(world, "c1") == ["gpu-0", "nic-0"]
+    counts = world.objects[Kind.DEVICE_POOL, "", "training"]["status"]["devices"]["nic"]
+    assert (counts["capacity"], counts.get("free", 0)) == (1, 0)
+    world.finish("p1")
+    world.add(pod("p2", claim="c1", token="b" * 10))
+    world.settle(Decider)
+    assert pod_phase(world, "p2") == "Pending", "nobody starts on a NIC that is not back"
+    assert held(world, "c2") == []
+    world.change(Kind.RESOURCE_SLICE, name, {"spec": {"devices": devices}}, "")
+    world.settle(Decider)
+    assert pod_phase(world, "p2") == "Running"
+    world.delete(Kind.DEVICE_CLAIM, "c1")
+    world.settle(Decider)
+    assert held(world, "c2") == ["nic-0"]
+
+
 @pytest.mark.parametrize("running", [False, True], ids=["not started yet", "started, never ready"])
 def test_c28_a_pod_that_is_never_ready_holds_its_devices(running: bool) -> None:
     world = cluster(gpus=1)
@@ -496,6 +587,73 @@ def test_conflict_the_younger_claim_fails_loses_its_pod_and_is_placed_elsewhere(
     assert (held(world, "old"), held(world, "young")) == (["gpu-0"], ["gpu-1"])
     assert phase(world, "young") == "Ready"
     assert condition(world, "young", "Conflict") is None
+
+
+@pytest.mark.parametrize("where", [Kind.DEVICE_CLAIM, Kind.RESOURCE_CLAIM, Kind.POD], ids=lambda kind: kind.value.kind)
+@pytest.mark.parametrize("report", ["d5", "d6"])
+def test_d5_d6_one_claim_whose_writes_fail_holds_nobody_up_and_makes_no_noise(report: str, where: Kind) -> None:
+    """Eight claims for a GPU and a NIC of one node at once. There is nothing to lock; seven are served in as many
+    rounds as one alone, and for the eighth nothing piles up until its writes go through."""
+    world = cluster(gpus=8, nics=8)
+    for number in range(8):
+        world.add(
+            deviceclaim(f"c{number}", requests={"gpu": 1, "nic": 1}),
+            pod(f"p{number}", claim=f"c{number}", token=str(number) * 10),
+        )
+
+    def fails(step: Step) -> str | None:
+        mine = step.name in ("c3", "p3", f"adjoin-c3-{'3' * 10}")
+        return "InternalError" if mine and step.kind is where and step.verb is not Verb.CREATE else None
+
+    world.refuse = fails
+    decider = Decider()
+    for _ in range(3):
+        world.carry_out(decider.decide(world.view(), world.now).intents)
+        world.verify()
+        world.kubernetes()
+    others = [number for number in range(8) if number != 3]
+    assert [pod_phase(world, f"p{number}") for number in others] == ["Running"] * 7
+    for _ in range(60):
+        world.now += 5
+        world.carry_out(decider.decide(world.view(), world.now).intents)
+        world.verify()
+        world.kubernetes()
+    assert pod_phase(world, "p3") == "Pending"
+    assert len(world.all(Kind.RESOURCE_CLAIM)) <= 8
+    assert len(events(world, "p3")) + len(events(world, "c3")) <= 2
+    world.refuse = lambda step: None
+    world.settle(Decider)
+    assert pod_phase(world, "p3") == "Running"
+    given = [device for number in range(8) for device in held(world, f"c{number}")]
+    assert len(given) == 16
+    assert len(set(given)) == 16
+
+
+def test_d10_for_an_owner_that_is_gone_nothing_is_made_again_and_again() -> None:
+    """The claim was forced away, and that is seen late: its last pod may still be let go, but then its devices are its
+    alone until it has ended, and nothing is made twice."""
+    world = running_pair()
+    world.finish("p1")
+    world.settle(Decider)
+    world.add(pod("p2", claim="c1", token="b" * 10))
+    late = Decider().decide(world.view(), world.now)
+    world.change(Kind.DEVICE_CLAIM, "c1", {"metadata": {"finalizers": [], "deletionTimestamp": "2026-11-30T08:00:00Z"}})
+    assert world.get(Kind.DEVICE_CLAIM, "c1") is None
+    world.writes.clear()
+    for _ in range(4):
+        world.carry_out(late.intents)
+        world.kubernetes()
+        late = Decider().decide(world.view(), world.now)
+    made = [step for step in world.writes if step.verb is Verb.CREATE and step.kind is Kind.RESOURCE_CLAIM]
+    assert len(made) <= 1
+    assert all(each["metadata"].get("deletionTimestamp") for each in world.all(Kind.RESOURCE_CLAIM))
+    world.add(deviceclaim("c2", requests={"gpu": 2}))
+    world.carry_out(Decider().decide(world.view(), world.now).intents)
+    assert held(world, "c2") == []
+    world.finish("p2")
+    world.settle(Decider)
+    assert len(held(world, "c2")) == 2
+    assert world.all(Kind.RESOURCE_CLAIM) == []
 
 
 def test_e4_foreign_finalizers_stay_and_ours_goes_once() -> None:

@@ -139,8 +139,9 @@ class Decider:
             self._devices.get(node) is not each for node, each in devices.items()
         ):
             self._devices = devices
+        nameless = scene.inventory.nameless(pool.meta.name)
         key = (
-            (pool.meta.generation, pool.meta.deleting, pool.finalizers),
+            (pool.meta.generation, pool.meta.deleting, pool.finalizers, nameless),
             self._devices,
             self._published,
             view.nodes,
@@ -155,7 +156,7 @@ class Decider:
             for device in group
             if device.device_pool == pool.meta.name and device.standing is not Standing.MISSING
         ]
-        result = guard_work(pool, mine, self._published, rules, view.nodes, scene.now)
+        result = guard_work(pool, [*mine, *nameless], self._published, rules, view.nodes, scene.now)
         self._guards = {uid: each for uid, each in self._guards.items() if uid in view.pools}
         self._guards[pool.meta.uid] = (key, result)
         return result

@@ -143,8 +143,9 @@ class Decider:
             self._devices.get(node) is not each for node, each in devices.items()
         ):
             self._devices = devices
+        nameless = scene.inventory.nameless(pool.meta.name)
         key = (
-            (pool.meta.generation, pool.meta.deleting, pool.finalizers),
+            (pool.meta.generation, pool.meta.deleting, pool.finalizers, nameless),
             self._devices,
             self._published,
             view.nodes,
@@ -158,7 +159,7 @@ class Decider:
             for group in devices.values()
             for device in group
             if device.device_pool == pool.meta.name and device.standing is not Standing.MISSING
-        }
+        } | nameless
         # Nobody may have a part of a card either that the pool gives out whole.
         mine |= set(scene.inventory.beside(mine))
         result = guard_work(pool, mine, self._published, rules, view.nodes, scene.now)

@@ -93,10 +93,13 @@ class Found:
         devices: Those that no pool offers today, as devices of the pool that their claim asks.
         moved: Where devices are now that stand in a status under another triple: by that triple and the recorded
         hardware id.
+        nameless: Published devices that are held under a name that the pool has no more, with that pool. Nobody offers
+            them.
     """
 
     devices: tuple[Device, ...]
     moved: Mapping[tuple[DeviceID, str], DeviceID]
+    nameless: frozenset[tuple[str, DeviceID]] = frozenset()
 
 
 NOTHING = Found((), {})
@@ -136,6 +139,7 @@ def find(
     proofs = {(id_.driver, proof): id_ for id_, identity in offered.identities.items() for proof in identity.proofs}
     extra: dict[DeviceID, Device] = {}
     moved: dict[tuple[DeviceID, str], DeviceID] = {}
+    nameless: set[tuple[str, DeviceID]] = set()
     for each in sorted(lost, key=lambda each: (each.placed.id, each.placed.hardware_id, each.pool, each.kind)):
         placed = each.placed
         contradicted = placed.id in offered.identities
@@ -147,11 +151,14 @@ def find(
             continue
         device = _unoffered(node, each, driver_pools, pools, contradicted)
         if device is None:
+            driver_pool = driver_pools.get((placed.id.driver, placed.id.pool))
+            if driver_pool is not None and driver_pool.named(node, placed.id.device) is not None:
+                nameless.add((each.pool, placed.id))
             continue
         extra.setdefault(device.id, device)
         if device.id != placed.id:
             moved[placed.id, placed.hardware_id] = device.id
-    return Found(tuple(extra.values()), moved) if extra or moved else NOTHING
+    return Found(tuple(extra.values()), moved, frozenset(nameless)) if extra or moved or nameless else NOTHING
 
 
 def _unoffered(

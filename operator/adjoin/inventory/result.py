@@ -148,6 +148,10 @@ class Inventory:
         found = self._found.get(node)
         return found.moved.get((placed.id, placed.hardware_id), placed.id) if found is not None else placed.id
 
+    def nameless(self, pool: str) -> frozenset[DeviceID]:
+        """Devices that claims hold under a name that the pool has no more. O(nodes with devices to be found again)."""
+        return frozenset(id_ for found in self._found.values() for named, id_ in found.nameless if named == pool)
+
     def device(self, node: str, id_: DeviceID) -> Device | None:
         """The device of that triple on that node."""
         return next((device for device in self.devices.get(node, ()) if device.id == id_), None)

@@ -20,6 +20,7 @@ from tests.support.objects import (
     resourceslice,
     taintrule,
 )
+from tests.support.small import cluster
 from tests.support.world import World
 
 from adjoin.api import DeviceClaim, DevicePool
@@ -786,6 +787,24 @@ def test_nothing_is_placed_before_kube_scheduler_obeys_the_guard() -> None:
     assert decision.wake_at is not None
     assert decision.wake_at <= world.now + 2
     assert [i.why for i in Decider().decide(world.view(), world.now + 2).intents if i.why == "place"] == ["place"]
+
+
+def test_a_held_device_stays_guarded_when_its_pool_has_its_name_no_more() -> None:
+    """Otherwise kube-scheduler could give it away while no pod has it. It is let go with the claim."""
+    world = cluster(nics=1)
+    world.add(deviceclaim())
+    world.settle(Decider)
+    spec = world.get(Kind.DEVICE_POOL, "training")["spec"]  # type: ignore[index]
+    world.change(
+        Kind.DEVICE_POOL, "training", {"spec": {"devices": spec["devices"][1:]}, "metadata": {"generation": 2}}
+    )
+    world.settle(Decider)
+    guarded = [rule["spec"]["deviceSelector"] for rule in world.all(Kind.TAINT_RULE)]
+    assert {"driver": GPU_DRIVER, "pool": "n1", "device": "gpu-0"} in guarded
+    assert {"driver": GPU_DRIVER} not in guarded
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    world.settle(Decider)
+    assert [rule["spec"]["deviceSelector"]["driver"] for rule in world.all(Kind.TAINT_RULE)] == [NIC_DRIVER]
 
 
 def test_a_pool_that_goes_without_guard_loses_its_rules() -> None:

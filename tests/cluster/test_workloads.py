@@ -69,6 +69,31 @@ def test_deployment_replicas_each_get_a_replica_of_the_claim(site: Site) -> None
     eventually(lambda: devices(site.claim("serve")), lambda seen: len(seen) <= 2, what="devices are given back")
 
 
+def test_an_autoscaler_can_read_and_set_the_scale_of_a_claim(site: Site) -> None:
+    """It finds the claim's pods by the selector, and brings the number of replicas to its own limits."""
+    site.machines(hardware.p4d)
+    site.pool()
+    site.ask("serve", {"gpu": 1}, replicas=1)
+    site.wait_phase("serve", "Ready")
+    path = f"/apis/autoscaling/v2/namespaces/{site.namespace}/horizontalpodautoscalers"
+    cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+    target = {"apiVersion": "adjoin.dev/v1alpha1", "kind": "DeviceClaim", "name": "serve"}
+    body = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "serve"},
+        "spec": {"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 4, "metrics": [cpu]},
+    }
+    site.plane.request("POST", path, body)
+    eventually(lambda: devices(site.claim("serve")), lambda seen: len(seen) == 3, what="three replicas", seconds=120)
+    scale = site.find(site.path("DeviceClaim", "serve") + "/scale")
+    assert scale is not None
+    assert scale["status"]["selector"] == "adjoin.dev/claim=serve"
+    seen = site.find(f"{path}/serve") or {}
+    found = {each["type"]: each for each in seen["status"]["conditions"]}
+    assert found["AbleToScale"]["status"] == "True", found
+
+
 def test_a_deleted_pod_of_a_deployment_is_replaced_on_the_same_devices(site: Site) -> None:
     """The claim keeps its devices; the next pod gets them once the old one is gone."""
     site.machines(hardware.two_roots)

@@ -209,6 +209,24 @@ def test_d7_odd_inputs_end() -> None:
             planned(make.snapshot(given, claims))
 
 
+@pytest.mark.parametrize("report", ["d13", "f9"])
+def test_d13_f9_who_waits_for_devices_on_their_way_back_holds_up_nobody_who_fits(report: str) -> None:
+    """The first of the queue needs eight and six are free, because a claim does not end. Others, of the same kind and
+    of another one, are served, and the counts stay true."""
+    gpus, nics = make.flat(), make.flat(gpus=0, nics=2)
+    leaving = replace(make.holding("leaving", gpus[:2], created=1.0), deleting=True)
+    head = make.claim("head", make.request("gpu", 8), created=2.0, priority=5)
+    small = [make.claim(f"small-{number}", created=3.0 + number) for number in range(4)]
+    other = make.claim("other", make.request("nic", 2), created=9.0)
+    alone = planned(make.snapshot([*gpus, *nics], [leaving, head]))
+    assert codes(alone, "head")[0] is Code.DEVICE_RELEASING
+    answer = planned(make.snapshot([*gpus, *nics], [leaving, head, *small, other]))
+    assert not answer.claims[head.uid].placements
+    assert all(answer.claims[one.uid].placements for one in (*small, other))
+    counts = answer.pools[make.POOL].counts["gpu"]
+    assert (counts.releasing, counts.allocated, counts.free) == (2, 4, 2)
+
+
 def e9_snapshot() -> Snapshot:
     """Eight nodes of four GPUs each: three full, two with some left, one unhealthy, one cordoned, one wired in
     halves.

@@ -56,6 +56,80 @@ class DriverPool:
         """The triple that Kubernetes knows the device by."""
         return DeviceID(self.driver, self.name, device.name)
 
+    def named(self, node: str, name: str) -> PublishedDevice | None:
+        """The device of that name on that node."""
+        return next((device for device in self.devices.get(node, ()) if device.name == name), None)
+
+
+def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
+    """The pool that `slices` (at least one, all of one driver and pool) describe. Their order does not matter."""
+    ordered = sorted(slices, key=lambda facts: (-facts.generation, natural_key(facts.meta.name), facts.meta.uid))
+    driver, name, newest = ordered[0].driver, ordered[0].pool, ordered[0].generation
+    current = [facts for facts in ordered if facts.generation == newest]
+    expected = max(facts.slices for facts in current)
+    problem = "" if len(current) == expected else f"{len(current)} of {expected} slices"
+
+    local: dict[str, list[PublishedDevice]] = {}
+    remote: list[PublishedDevice] = []
+    names: set[str] = set()
+    for facts in current:
+        for device in facts.devices:
+            if device.name in names:
+                # Kubernetes takes a pool with one name twice for invalid as a whole, and so the name for nobody's.
+                problem = problem or f"device {device.name} is published twice"
+                continue
+            names.add(device.name)
+            node = device.node or facts.node
+            if node:
+                local.setdefault(node, []).append(device)
+            else:
+                remote.append(device)
+    older: dict[str, PublishedDevice] = {}
+    if problem:
+        for facts in ordered[len(current) :]:
+            for device in facts.devices:
+                older.setdefault(device.name, device)
+    return DriverPool(
+        driver=driver,
+        name=name,
+        devices={node: tuple(devices) for node, devices in local.items()},
+        parts=frozenset(name for devices in local.values() for name in _parts(devices)),
+        remote=tuple(remote),
+        problem=f"{driver}/{name}: {problem}" if problem else "",
+        older=older,
+        nodes=frozenset(
+            node for facts in ordered for node in (facts.node, *(device.node for device in facts.devices)) if node
+        ),
+    )
+
+
+def _parts(devices: Iterable[PublishedDevice]) -> Iterator[str]:
+    """Names of the devices that take less than another one takes of some counter of the same set. The whole of a card
+    takes all of its counter set."""
+    counted = [device for device in devices if device.consumes]
+    if not counted:
+        return
+    most: dict[tuple[str, str], Quantity] = {}
+    for device in counted:
+        for counter_set, counters in device.consumes.items():
+            for counter, amount in counters.items():
+                known = most.get((counter_set, counter))
+                if known is None or known < amount:
+                    most[counter_set, counter] = amount
+    sizes = Counter(counter_set for counter_set, _ in most)
+    for device in counted:
+        whole = all(
+            len(counters) == sizes[counter_set]
+            and all(amount == most[counter_set, counter] for counter, amount in counters.items())
+            for counter_set, counters in device.consumes.items()
+        )
+        if not whole:
+            yield device.name
+
+
+class DriverPools:
+    """All driver pools, kept up to date slice by slice."""
+
     def relatives(self, name: str) -> tuple[PublishedDevice, ...]:
         """Devices that sit on the same hardware as the device of that name, itself left out.
 

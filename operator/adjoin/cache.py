@@ -399,7 +399,8 @@ class Cache:
         lingering = [*sorted(traces.named), *(pod.meta.uid for pod in traces.nameless)]
         self._lingering |= dict.fromkeys(lingering, now + LINGER_SECONDS)
         if lingering:
-            _log.info("pods went while nobody saw how: their devices stay held", pods=lingering, seconds=LINGER_SECONDS)
+            first = lingering[:5]
+            _log.info("pods went while nobody saw how: devices stay held", count=len(lingering), first=first)
 
     def _read(self, kind: Kind, obj: Raw, meta: Meta) -> Facts | None:
         known = self._tables[kind].known.get(meta.uid)

@@ -222,11 +222,13 @@ def _age(pod: PodFacts) -> tuple[float, str]:
 
 
 def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) -> Mapping[DeviceID, Hold]:
-    """Devices that are taken by allocated ResourceClaims, other than those that are the delivery of what a known claim
-    holds.
+    """Devices that are taken although no claim's status names them.
 
-    A ResourceClaim of ours belongs to the DeviceClaim whose UID it is owned by, whatever its name. What it has beyond
-    that claim's status is on its way back, and so is everything of one whose DeviceClaim is gone.
+    Those in allocated ResourceClaims, other than the delivery of what a known claim holds: a ResourceClaim of ours
+    belongs to the DeviceClaim whose UID it is owned by, whatever its name; what it has beyond that claim's status is on
+    its way back, and so is everything of one whose DeviceClaim is gone. And other faces of the hardware that a claim
+    holds: the card of a partition, and a card that is missing where it is held and published by another node (which was
+    renamed, or has the card now).
     """
     holds: dict[DeviceID, Hold] = {}
     # Foreign ones first: where both stand, the device is the foreign claim's. By name, so that the answer has no order.
@@ -239,4 +241,16 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
             if device not in mine:
                 for excluded in inventory.excluded_by(device):
                     holds.setdefault(excluded, Hold(kind, f"ResourceClaim {facts.meta.key}"))
+    elsewhere = inventory.published_elsewhere()
+    placed = {
+        device.id: (claim, device.hardware_id)
+        for claim in claims.values()
+        for replica in claim.placed
+        for device in replica.devices
+    }
+    for id_, (claim, hardware) in placed.items():
+        twin = elsewhere.get(hardware)
+        for other in (*inventory.excluded_by(id_)[1:], *((twin,) if twin is not None else ())):
+            if other not in placed:
+                holds.setdefault(other, Hold(HoldKind.FOREIGN, f"DeviceClaim {claim.namespace}/{claim.name}"))
     return holds

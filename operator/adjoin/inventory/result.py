@@ -14,7 +14,7 @@ from adjoin.facts import Binding
 from adjoin.inventory.driver_pools import DriverPool, Key, hardware_keys
 from adjoin.inventory.held import Found
 from adjoin.inventory.node_devices import COUNTED, Overlap
-from adjoin_allocator.model import Device, DeviceID, Node, PlacedDevice, Pool
+from adjoin_allocator.model import Device, DeviceID, Node, PlacedDevice, Pool, Standing
 
 NAMED = 8
 """How many devices a message names before it only counts."""
@@ -174,6 +174,26 @@ class Inventory:
                     id_ = driver_pool.id_of(device)
                     if id_ not in own and not keys.isdisjoint(hardware_keys(device)):
                         yield id_
+
+    def published_elsewhere(self) -> Mapping[str, DeviceID]:
+        """By uuid, held devices that are missing where they are held, and published by another node.
+
+        O(nodes), and O(devices) while a device with a uuid is missing. A PCI address says nothing beyond its node.
+        """
+        lost = {
+            device.hardware_id
+            for found in self._found.values()
+            for device in found.devices
+            if device.standing is Standing.MISSING and not {":", "/"} & set(device.hardware_id)
+        } - {""}
+        if not lost:
+            return {}
+        return {
+            device.hardware_id: device.id
+            for devices in self.devices.values()
+            for device in devices
+            if device.hardware_id in lost and device.standing is not Standing.MISSING
+        }
 
     def excluded_by(self, id_: DeviceID) -> tuple[DeviceID, ...]:
         """Devices that cannot be given out while `id_` is in somebody's allocation: itself, and those that share

@@ -118,6 +118,46 @@ def test_a7_nobody_is_given_a_part_of_a_card_that_the_pool_gives_out_whole(count
     assert selected == [{"driver": GPU_DRIVER, "pool": "n1"}], "the cards with all their parts, and no other device"
 
 
+@pytest.mark.parametrize("counters", [True, False], ids=["by counters", "by uuids"])
+def test_a7_nobody_is_given_the_card_of_a_part_that_a_claim_holds(counters: bool) -> None:
+    world = cluster()
+    slices = resourceslice("n1", GPU_DRIVER, {"gpu-0": {}, "gpu-0-mig-0": {}, "gpu-1": {}})
+    for device, memory in zip(slices["spec"]["devices"], (80, 40, 80), strict=True):
+        card, whole = device["name"][:5], memory == 80
+        if counters:
+            consumed = {"counterSet": f"{card}-counters", "counters": {"memory": {"value": f"{memory}Gi"}}}
+            device["consumesCounters"] = [consumed]
+        else:
+            device["attributes"] = {"uuid" if whole else "parentUUID": {"string": f"GPU-{card}"}}
+    part = replica(state="InUse", devices=[("gpu", GPU_DRIVER, "n1", "gpu-0-mig-0")])
+    world.add(slices, deviceclaim("c1", status=allocation(part)), deviceclaim("c2"), deviceclaim("c3"))
+    world.settle(Decider)
+    assert sorted([held(world, "c2"), held(world, "c3")]) == [[], ["gpu-1"]]
+
+
+@pytest.mark.parametrize("renamed", [True, False], ids=["its node has another name", "its node has another card"])
+def test_a8_a_card_that_another_node_publishes_is_still_its_claims(renamed: bool) -> None:
+    """Its pod may still run there: what a card is called never makes it two."""
+    world = running_pair()
+    (slices,) = world.all(Kind.RESOURCE_SLICE)
+    if renamed:
+        world.delete(Kind.RESOURCE_SLICE, slices["metadata"]["name"], "")
+    else:
+        other = {"name": "gpu-0", "attributes": {"uuid": {"string": "GPU-other"}}}
+        devices = [other, *slices["spec"]["devices"][1:]]
+        world.change(Kind.RESOURCE_SLICE, slices["metadata"]["name"], {"spec": {"devices": devices}}, "")
+    moved = slices["spec"]["devices"][0]["attributes"]
+    world.add(node("n2"), resourceslice("n2", GPU_DRIVER, {"gpu-0": moved, "gpu-1": {"uuid": {"string": "GPU-new"}}}))
+    world.add(deviceclaim("c2", requests={"gpu": 2}))
+    world.settle(Decider)
+    assert condition(world, "c1", "DeviceMissing") is not None
+    assert held(world, "c2") == []
+    world.delete(Kind.DEVICE_CLAIM, "c1")
+    world.delete(Kind.POD, "p1")
+    world.settle(Decider)
+    assert len(held(world, "c2")) == 2
+
+
 def test_a8_a_device_that_vanished_is_a_condition_and_comes_back_by_itself() -> None:
     world = running_pair()
     (slices,) = world.all(Kind.RESOURCE_SLICE)

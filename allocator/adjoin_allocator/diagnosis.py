@@ -8,13 +8,14 @@ what is unknown met. Nothing is taken here and no sentence is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from adjoin_allocator.cost import Mode, Signature
 from adjoin_allocator.fit import Misfit, Obstacle, enough, relaxed
-from adjoin_allocator.model import Scope, Standing
+from adjoin_allocator.model import HoldKind, Scope, Standing
 from adjoin_allocator.nodes import PoolIndex, Shape, Sort, State
 from adjoin_allocator.place import Ask, Placer
 
@@ -90,6 +91,7 @@ class Diagnosis:
         eligible: By request the devices of the pool it may have, whoever holds them.
         free: By request those of them that are free.
         needed: By request how many it takes (of `all`, the fewest that match on a node).
+        foreign: By request who else than the snapshot's claims holds such devices, with how many.
     """
 
     ask: Ask
@@ -98,6 +100,7 @@ class Diagnosis:
     eligible: tuple[int, ...]
     free: tuple[int, ...]
     needed: tuple[int, ...]
+    foreign: tuple[Mapping[str, int], ...]
 
 
 _STANDING = {
@@ -146,7 +149,19 @@ def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
             else min((g.sort.eligible[r].bit_count() for g in groups if g.sort.eligible[r]), default=1)
             for r, request in enumerate(ask.requests)
         ),
+        foreign=_foreign(placer, ask, sorts),
     )
+
+
+def _foreign(placer: Placer, ask: Ask, sorts: Sequence[Sort]) -> tuple[Mapping[str, int], ...]:
+    counts: tuple[Counter[str], ...] = tuple(Counter() for _ in ask.requests)
+    for device, hold in placer.ledger.holds.items():
+        found = placer.nodes.locate(device) if hold.kind is HoldKind.FOREIGN else None
+        if found is not None and found[0].pool.name == ask.pool:
+            _, position, bit = found
+            for request, count in enumerate(counts):
+                count[hold.holder] += sorts[position].eligible[request] >> bit & 1
+    return tuple(+count for count in counts)
 
 
 def _group(

@@ -11,7 +11,7 @@ much.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from adjoin_allocator.cost import AttributeLine, ScopeLine
 from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help
@@ -117,6 +117,7 @@ def _scarce(diagnosis: Diagnosis) -> Iterator[Reason]:
         return
     short = [
         f"needs {_amount(diagnosis, place)}, {diagnosis.free[place]} of {diagnosis.eligible[place]} free"
+        + _strangers(diagnosis.foreign[place])
         for place in range(len(diagnosis.ask.requests))
         if diagnosis.free[place] < diagnosis.needed[place]
     ]
@@ -135,6 +136,11 @@ def _scarce(diagnosis: Diagnosis) -> Iterator[Reason]:
     free = ", ".join(f"{diagnosis.free[place]} {request.name}" for place, request in enumerate(diagnosis.ask.requests))
     count = sum(group.nodes for group in parts)
     yield Reason(Code.FRAGMENTED, count, f"{message} ({free} free on {nodes_word(count)})")
+
+
+def _strangers(held: Mapping[str, int]) -> str:
+    """Who outside of Adjoin has devices: they appear in no list of claims that could be looked through."""
+    return f" ({sum(held.values())} held by {_listed(sorted(held))})" if held else ""
 
 
 def _some_free(group: Group) -> bool:

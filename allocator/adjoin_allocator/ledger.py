@@ -217,6 +217,11 @@ class Ledger:
             self._rebuild(snapshot, indexes, now)
 
     @property
+    def holds(self) -> Mapping[DeviceID, Hold]:
+        """What others than the snapshot's claims hold."""
+        return self._holds
+
+    @property
     def waiting(self) -> list[Claim]:
         """The claims in `lacking`, in the order of the input."""
         return [self._claims[at] for at in self._waiting]

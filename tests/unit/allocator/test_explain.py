@@ -273,8 +273,10 @@ def test_reasons(snapshot: Snapshot, told: Sequence[tuple[Code, int, str]]) -> N
 
 
 def test_a_device_held_by_somebody_else_helps_nobody() -> None:
+    """Nobody can look for it among DeviceClaims, so the reason names it (A7)."""
     found = reasons(make.snapshot(GPUS, [four()], holds={GPUS[0].id: make.hold()}))
     assert [reason.code for reason in found] == [Code.INSUFFICIENT_DEVICES]
+    assert f"3 of 4 free (1 held by {make.hold().holder})" in found[0].message
 
 
 def test_unhealthy_devices_that_would_not_be_enough_are_not_blamed() -> None:

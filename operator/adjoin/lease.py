@@ -97,6 +97,8 @@ class Elector:
             if self.holder != self.identity or not self.leading:
                 self.deadline = float("-inf")
                 self._on_change()
+                if self.holder == self.identity:
+                    raise LeadershipLost(f"lease {self._name} was not renewed for {DEADLINE_SECONDS:.0f} s")
                 raise LeadershipLost(f"lease {self._name} is held by {self.holder or 'nobody'}")
 
     async def release(self) -> None:

@@ -197,8 +197,8 @@ class Site:
         )
         eventually(
             lambda: self.get("DevicePool", name),
-            lambda seen: seen is not None and condition(seen, "Ready").get("status") == "True",
-            what=f"DevicePool {name} Ready",
+            lambda seen: seen is not None and condition(seen, "Ready").get("status") == "True" and guarded(seen),
+            what=f"DevicePool {name} Ready and guarded",
         )
         return name
 
@@ -281,6 +281,11 @@ def devices(claim: Manifest) -> list[tuple[str, str, str]]:
     return [
         (device["request"], replica["node"], device["device"]) for replica in replicas for device in replica["devices"]
     ]
+
+
+def guarded(pool: Manifest) -> bool:
+    """Whether no device of a pool waits for its guard any more."""
+    return not any(counts.get("reserved") for counts in pool.get("status", {}).get("devices", {}).values())
 
 
 def reasons(claim: Manifest) -> dict[str, str]:

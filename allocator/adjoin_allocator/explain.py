@@ -198,17 +198,20 @@ def _driver(diagnosis: Diagnosis) -> Iterator[Reason]:
     pool = diagnosis.index.pool
     helped = [group for group in diagnosis.groups if Help.WITHHELD in group.helps]
     with_some = [group for group in diagnosis.groups if _devices(diagnosis, [group], Help.WITHHELD)]
-    unseen = pool.withheld and not any(standing is Standing.WITHHELD for _, standing in diagnosis.index.tally)
+    # What an incomplete driver pool still shows tells which kinds it has, also where claims hold all of that.
+    shown = {kind for kind, standing in diagnosis.index.tally if standing is Standing.WITHHELD}
+    unseen = pool.withheld and (not shown or any(request.kind in shown for request in diagnosis.ask.requests))
     if pool.withheld and (with_some or unseen):
         count = sum(group.nodes for group in helped or with_some)
         yield Reason(Code.DRIVER_UNAVAILABLE, count, f"incomplete inventory: {_listed(pool.withheld)}")
     unguarded = [group for group in diagnosis.groups if Help.UNGUARDED in group.helps]
     if unguarded:
         devices = _devices(diagnosis, unguarded, Help.UNGUARDED)
+        number = "1 device is" if len(devices) == 1 else f"{len(devices)} devices are"
         yield Reason(
             Code.DRIVER_UNAVAILABLE,
             sum(group.nodes for group in unguarded),
-            f"{len(devices)} devices are not guarded yet by a DeviceTaintRule and can be given once they are",
+            f"{number} not guarded yet by a DeviceTaintRule, and can be given once that is so",
         )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.controlplane.client import JSON_PATCH, MERGE_PATCH, ApiFailure
 from tests.support import hardware
+from tests.support.api_objects import annotated
 from tests.support.installation import Installation
 from tests.support.site import Site, condition, devices, pod, reasons
 from tests.support.waiting import eventually
@@ -87,6 +88,11 @@ EXPENSIVE = ALL.format("k", ALL.format("l", ALL.format("m", ALL.format("n", "k =
             claim(requests=[{"name": "gpu", "share": {"name": "s", "slots": 1}}]),
             ["not supported yet: spec.requests[0].share"],
             id="a field without behaviour",
+        ),
+        pytest.param(
+            annotated(device_pool(), default_pool="yes"),
+            ["metadata.annotations[adjoin.dev/default-pool]", "yes", "true"],
+            id="an annotation that would do nothing",
         ),
     ],
 )

@@ -78,6 +78,12 @@ def share(name: str = "quarter", **spec: Any) -> Manifest:
     }
 
 
+def annotated(obj: Manifest, **annotations: str) -> Manifest:
+    """The object with annotations of group adjoin.dev; an underscore stands for a dash."""
+    keys = {f"adjoin.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return {**obj, "metadata": {**obj["metadata"], "annotations": keys}}
+
+
 def static(*devices: Manifest) -> Manifest:
     """A pool with these devices on one node."""
     source = {"static": {"nodes": [{"name": "n1", "devices": list(devices)}]}}

@@ -2,9 +2,23 @@
 
 from __future__ import annotations
 
-from tests.support.api_objects import Case, device, hook, pool, share, static, tenancy
+from tests.support.api_objects import Case, annotated, device, hook, pool, share, static, tenancy
 
 POOL_CASES = (
+    Case(
+        "a default pool by another word than true",
+        annotated(pool(), default_pool="yes"),
+        "metadata.annotations[adjoin.dev/default-pool]",
+        "must be 'true'",
+        None,
+    ),
+    Case(
+        "an annotation of ours that is none",
+        annotated(pool(), defaultpool="true"),
+        "metadata.annotations[adjoin.dev/defaultpool]",
+        "only adjoin.dev/default-pool is",
+        None,
+    ),
     Case("no devices", pool(devices=[]), "spec.devices", "at least 1", "at least 1"),
     Case("devices left out", pool(devices=None), "spec.devices", "is required", "Required value"),
     Case(

@@ -14,7 +14,7 @@ from adjoin.api.claim_checks import check_claim, check_claim_change
 from adjoin.api.common import ObjectMeta
 from adjoin.api.duplicates import duplicates
 from adjoin.api.errors import FieldError, InvalidObject, path_of
-from adjoin.api.names import CLAIM_NAME_MAX, OBJECT_NAME_MAX, Kind
+from adjoin.api.names import ANNOTATION_DEFAULT_POOL, CLAIM_NAME_MAX, GROUP, OBJECT_NAME_MAX, Kind
 from adjoin.api.parse import Object, parse_strict, without_nulls
 from adjoin.api.pool import DevicePool
 from adjoin.api.pool_checks import check_pool
@@ -84,6 +84,7 @@ def _validate(
         errors += invalid.errors
     else:
         errors += _check_name(kind, parsed.metadata)
+        errors += _check_annotations(kind, (metadata or {}).get("annotations"))
         errors += duplicates(clean["spec"], schema["properties"]["spec"], ("spec",))
         errors += check(parsed)
         errors += _check_selectors(clean["spec"], ("spec",))
@@ -103,6 +104,20 @@ def _check_name(kind: Kind, metadata: ObjectMeta) -> Iterator[FieldError]:
         why = "objects made for it carry its name and more" if kind is Kind.DEVICE_CLAIM else "it becomes a label value"
         message = f"name has {length} characters; a {kind} may have {room}, since {why}"
         yield FieldError("metadata.name", name, message)
+
+
+def _check_annotations(kind: Kind, annotations: Any) -> Iterator[FieldError]:
+    """A key of ours that does nothing would be a wish that nobody hears."""
+    if not isinstance(annotations, Mapping):
+        return
+    for key, value in annotations.items():
+        path = f"metadata.annotations[{key}]"
+        if key == ANNOTATION_DEFAULT_POOL and kind is Kind.DEVICE_POOL:
+            if value not in ("true", "false"):
+                yield FieldError(path, value, "must be 'true' (the pool of claims that name none) or 'false'")
+        elif key.startswith(f"{GROUP}/"):
+            known = f"only {ANNOTATION_DEFAULT_POOL} is" if kind is Kind.DEVICE_POOL else "none is"
+            yield FieldError(path, value, f"not an annotation of a {kind}: {known}")
 
 
 def _check_selectors(value: Any, steps: tuple[str | int, ...]) -> Iterator[FieldError]:

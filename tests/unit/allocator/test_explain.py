@@ -240,6 +240,18 @@ ONE_RAIL = [make.device(f"nic-{at}", attributes={RAIL: 0}) for at in range(2)]
             id="an incomplete generation of which nothing was seen",
         ),
         pytest.param(
+            make.snapshot(
+                ill(2, Standing.WITHHELD),
+                [make.holding("other", GPUS[:2], created=1.0), make.claim(created=2.0)],
+                pools=[make.pool(withheld=("gpu.x/a: 1 of 2 slices",))],
+            ),
+            [
+                (Code.DRIVER_UNAVAILABLE, 0, "incomplete inventory: gpu.x/a: 1 of 2 slices"),
+                (Code.INSUFFICIENT_DEVICES, 1, "0 of 2 free"),
+            ],
+            id="an incomplete generation of which a claim holds what is seen",
+        ),
+        pytest.param(
             make.snapshot(ill(2, Standing.UNGUARDED), [make.claim()]),
             [
                 (Code.DRIVER_UNAVAILABLE, 1, "2 devices are not guarded yet"),

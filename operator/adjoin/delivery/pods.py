@@ -96,6 +96,21 @@ def _occupied(claim: ClaimFacts, pod: PodFacts, placed: Mapping[int, Member], wa
     )
 
 
+def _only_on(pod: PodFacts) -> frozenset[str]:
+    """The nodes that the pod may run on at all, where it names them, as pods of a DaemonSet do; empty: no such limit."""
+    required = (pod.affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}
+    terms = required.get("nodeSelectorTerms") or ()
+    return pinned_to(pod) if terms and all(term.get("matchFields") for term in terms) else frozenset()
+
+
+def _elsewhere(claim: ClaimFacts, nodes: Collection[str], places: Collection[str]) -> Notice:
+    message = (
+        f"the pod may run on {', '.join(sorted(nodes))} alone, and the free replicas of DeviceClaim {claim.meta.name} "
+        f"are on {', '.join(sorted(set(places)))}; it waits for one there"
+    )
+    return Notice("ReplicaElsewhere", message, warning=True)
+
+
 def assign(
     claim: ClaimFacts,
     members: Sequence[Member],
@@ -131,7 +146,9 @@ def assign(
         if not pod.gated or pod.finished or pod.meta.deleting is not None or pod.meta.uid in users:
             continue
         notice = _unknown_requests(claim, pod) or obstacle(claim, pod, layout, relations)
-        choices = [index for index in sorted(free) if pod.replica in (None, index)]
+        nodes = _only_on(pod)
+        fitting = [index for index in sorted(free) if pod.replica in (None, index)]
+        choices = [index for index in fitting if not nodes or free[index].node in nodes]
         index = next((index for index in choices if index not in blocked), None)
         if notice is not None:
             notices.append((pod, notice))
@@ -139,6 +156,8 @@ def assign(
             pairs.append((free.pop(index), pod))
         elif choices:
             notices += _unavailable(pod, blocked[choices[0]])
+        elif fitting:
+            notices.append((pod, _elsewhere(claim, nodes, [free[index].node for index in fitting])))
         elif pod.replica is not None:
             notice = _occupied(claim, pod, placed, wanted)
             notices += [(pod, notice)] if notice is not None else []

@@ -510,6 +510,30 @@ def waiting(name: str, created: str = "2026-11-30T08:00:00Z", **fields: Any) -> 
             {},
             id="a pod that is being deleted gets nothing",
         ),
+        pytest.param(
+            [waiting("a", affinity=required({"matchFields": [{**PINNED, "values": ["n2"]}]})), waiting("b")],
+            1,
+            [0],
+            {"b": 0},
+            {"a": "ReplicaElsewhere"},
+            id="a DaemonSet's pod of another node keeps nothing from others",
+        ),
+        pytest.param(
+            [waiting("a", affinity=required({"matchFields": [PINNED]}))], 1, [0], {"a": 0}, {}, id="of this node"
+        ),
+        pytest.param(
+            [
+                waiting(
+                    "a",
+                    affinity=required({"matchFields": [{**PINNED, "values": ["n2"]}]}, {"matchExpressions": [ZONE]}),
+                )
+            ],
+            1,
+            [0],
+            {"a": 0},
+            {},
+            id="a pod that may also run elsewhere",
+        ),
     ],
 )
 def test_which_pod_gets_which_replica(

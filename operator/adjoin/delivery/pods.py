@@ -97,7 +97,7 @@ def _occupied(claim: ClaimFacts, pod: PodFacts, placed: Mapping[int, Member], wa
 
 
 def _only_on(pod: PodFacts) -> frozenset[str]:
-    """The nodes that the pod may run on at all, where it names them, as pods of a DaemonSet do; empty: no such limit."""
+    """The nodes that the pod may run on at all, where it names them, as a DaemonSet does; empty: no such limit."""
     required = (pod.affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}
     terms = required.get("nodeSelectorTerms") or ()
     return pinned_to(pod) if terms and all(term.get("matchFields") for term in terms) else frozenset()

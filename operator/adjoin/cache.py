@@ -94,6 +94,7 @@ class View:
     lingering: Mapping[str, float]
     namespace: str
     ghosts: Mapping[str, PodFacts] = field(default_factory=dict)
+    refused: frozenset[str] = frozenset()
 
 
 def _bare(obj: Raw) -> Raw:
@@ -301,6 +302,7 @@ class Cache:
             lingering=MappingProxyType(dict(self._lingering)),
             namespace=self._namespace,
             ghosts=MappingProxyType(dict(self._ghosts)),
+            refused=frozenset(self._held),
         )
 
     # Observing

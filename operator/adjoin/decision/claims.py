@@ -65,6 +65,8 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
         if step.kind is Kind.POD:
             # By themselves: a PodDisruptionBudget that keeps one pod must not keep the others.
             work.want(step.uid, step.verb.value, (step,), ORDER_RELEASE)
+            if step.verb is Verb.EVICT and step.uid in scene.view.refused:
+                _tell_refused(claim, step, scene, work)
 
 
 def _fresh(claim: ClaimFacts, members: Sequence[Member], plan: ClaimPlan | None, scene: Scene) -> tuple[Member, ...]:
@@ -202,6 +204,16 @@ def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:
     step = event_step(Kind.POD, pod.meta, notice, "Deliver", scene.now)
     # A subject of its own: an Event that cannot be written must not keep the pod from being evicted.
     work.want(f"{pod.meta.uid}/{step.name}", "tell", (step,), ORDER_TELL)
+
+
+def _tell_refused(claim: ClaimFacts, eviction: Step, scene: Scene, work: Work) -> None:
+    text = (
+        f"pod {eviction.name} has to give its devices back, and its eviction is refused, as a PodDisruptionBudget may; "
+        "it is tried again, and the devices stay with the pod until it is gone"
+    )
+    notice = Notice("EvictionRefused", text, warning=True, key=eviction.uid)
+    step = event_step(Kind.DEVICE_CLAIM, claim.meta, notice, "Release", scene.now)
+    work.want(f"{eviction.uid}/{step.name}", "tell", (step,), ORDER_TELL)
 
 
 def tell_lost_pods(scene: Scene, work: Work) -> None:

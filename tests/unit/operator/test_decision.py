@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from tests.support.objects import (
@@ -82,6 +83,21 @@ def test_what_was_withheld_from_a_busy_subject_is_wanted_again_when_it_is_free()
     assert decider.decide(world.view(busy=["pod-team-worker", "pool-training"]), world.now).intents == ()
     (again,) = decider.decide(world.view(busy=["pool-training"]), world.now).intents
     assert again.subject == "pod-team-worker"
+
+
+def test_an_eviction_that_is_refused_is_told_once() -> None:
+    world = cluster()
+    world.add(deviceclaim(), pod())
+    world.settle(Decider)
+    world.change(Kind.DEVICE_CLAIM, "job-a", {"spec": {"replicas": 0}})
+    decider = Decider()
+    world.carry_out(decider.decide(world.view(), world.now).intents[:1])
+    for _ in range(3):
+        view = replace(world.view(busy=["pod-team-worker"]), refused=frozenset({"pod-team-worker"}))
+        world.carry_out(decider.decide(view, world.now).intents)
+    told = [event for event in world.all(Kind.EVENT) if event["reason"] == "EvictionRefused"]
+    assert [event["regarding"]["name"] for event in told] == ["job-a"]
+    assert "pod worker has to give its devices back" in told[0]["note"]
 
 
 def test_a_settled_cluster_is_not_written_to() -> None:

@@ -69,6 +69,33 @@ def test_deleting_the_pod_leaves_the_claim_ready_for_the_next(busy: Site) -> Non
     assert devices(busy.claim("pair")) == before
 
 
+def test_a_budget_keeps_a_pod_and_somebody_is_told(busy: Site) -> None:
+    """A replica that is scaled away waits for its pod's eviction; its devices stay with the pod meanwhile."""
+    busy.create(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": "keep"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"adjoin.dev/claim": "pair"}}},
+        }
+    )
+    eventually(
+        lambda: busy.get("PodDisruptionBudget", "keep"),
+        lambda seen: seen["status"].get("currentHealthy") == 1,
+        what="the budget counts the pod",
+    )
+    busy.patch("DeviceClaim", "pair", {"spec": {"replicas": 0}})
+    eventually(
+        lambda: [one["note"] for one in busy.all("Event") if one["reason"] == "EvictionRefused"],
+        lambda notes: len(notes) == 1 and "pod pair has to give its devices back" in notes[0],
+        what="the refusal is told",
+    )
+    assert len(devices(busy.claim("pair"))) == 2
+    busy.delete("PodDisruptionBudget", "keep")
+    busy.wait_gone("Pod", "pair")
+    all_free(busy, 4, 2)
+
+
 def test_deleting_the_namespace_takes_everything_along(busy: Site) -> None:
     """Nothing hangs on a finalizer."""
     busy.delete("Namespace", busy.namespace)

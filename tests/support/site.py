@@ -36,6 +36,7 @@ PATHS = {
     "StatefulSet": ("/apis/apps/v1", "statefulsets", True),
     "Job": ("/apis/batch/v1", "jobs", True),
     "Event": ("/apis/events.k8s.io/v1", "events", True),
+    "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets", True),
     "Lease": ("/apis/coordination.k8s.io/v1", "leases", True),
 }
 _numbers = itertools.count()

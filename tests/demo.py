@@ -1,17 +1,16 @@
 """`make demo`: a claim becomes a running pod whose GPU and NIC are neighbours, on a real control plane.
 
 Starts the control plane, simulated machines (p4d.24xlarge, DGX H100, GB200), installs the charts with helm, runs the
-operator as its own process with
-the chart's rights, applies `examples/quickstart`, waits, and prints what each pod got, beside what kube-scheduler's
-own allocation gave for the same
-request. Then it stays up to be looked at until Ctrl-C; with `--once` it exits. Exit status 0 only if every pod of
-the example runs.
+operator as its own process with the chart's rights, applies `examples/quickstart`, waits, and prints what each pod got,
+beside what kube-scheduler's own allocation gave for the same request. Then it stays up to be looked at until Ctrl-C;
+with `--once` it exits. Exit status 0 only if every pod of the example runs.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import signal
 import sys
 import time
@@ -194,13 +193,40 @@ def apply(plane: ControlPlane, installation: Installation) -> str:
     return namespace
 
 
+def _interrupt(*_: object) -> None:
+    """Leaves through the context managers, which end everything. Once: a terminal and `uv run` may both send the
+    signal, and a second one would cut the cleaning up short."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+def _look_around(plane: ControlPlane, namespace: str) -> None:
+    """Says how, and waits until somebody has seen enough."""
+    kubectl = plane.programs["kubectl"]
+    console.print(
+        "\nLook around:\n"
+        f"  export KUBECONFIG={plane.kubeconfig}\n"
+        f"  {kubectl} get dpool,dclaim -A -o wide\n"
+        f"  {kubectl} explain dclaim.spec.affinity\n"
+        f"  {kubectl} describe dclaim -n {namespace}\n"
+        f"  {kubectl} get resourceclaims,devicetaintrules,pods -A\n\n"
+        "Up until Ctrl-C.",
+        soft_wrap=True,
+    )
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pause()
+    console.print("ended")
+
+
 def main() -> int:
     """The demo. Returns its exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--once", action="store_true", help="exit when the table is printed")
     given = parser.parse_args()
-    # Ctrl-C and SIGTERM both leave through the context managers, which end everything.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Set also where whoever started us in the background had SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
     began = time.monotonic()
 
     def say(text: str) -> None:
@@ -234,19 +260,8 @@ def main() -> int:
                         if not twice
                         else ""
                     )
-                kubectl = plane.programs["kubectl"]
-                console.print(
-                    "\nLook around:\n"
-                    f"  export KUBECONFIG={plane.kubeconfig}\n"
-                    f"  {kubectl} get dpool,dclaim -A -o wide\n"
-                    f"  {kubectl} explain dclaim.spec.affinity\n"
-                    f"  {kubectl} describe dclaim -n {namespace}\n"
-                    f"  {kubectl} get resourceclaims,devicetaintrules,pods -A\n",
-                    soft_wrap=True,
-                )
                 if not given.once:
-                    console.print("Up until Ctrl-C.")
-                    signal.pause()
+                    _look_around(plane, namespace)
                 return 0 if running and not twice else 1
     except KeyboardInterrupt:
         console.print("ended")

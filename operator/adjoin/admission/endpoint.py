@@ -196,7 +196,7 @@ class Endpoint:
             mode = (spec.get("delivery") or {}).get("mode") or "ResourceClaim"
             return [
                 f"spec.devices[{place}].source.{source}: no DRA driver hands these devices out, so with delivery.mode "
-                "ResourceClaim pods that get them do not start unless a driver named adjoin.dev runs on their node"
+                "ResourceClaim claims of them are placed, and pods that name such a claim wait"
                 for place, device in enumerate(spec.get("devices") or ())
                 for source in ("static", "nodeResource")
                 if mode == "ResourceClaim" and (device.get("source") or {}).get(source) is not None

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from adjoin.api.names import DRIVER
 from adjoin.api.pool_status import PoolCondition
 from adjoin.cli.documents import UnreadableInput, read_documents
 from adjoin.cli.exits import BAD_INPUT, OK, PENDING
 from adjoin.cli.objects import BadInput, Input, read_input
-from adjoin.cli.outcome import claim_outcomes, pool_outcomes
+from adjoin.cli.outcome import ClaimOutcome, claim_outcomes, pool_outcomes
 from adjoin.cli.output import render
 from adjoin.cli.workloads import check_workloads
 from adjoin.facts import timestamp
@@ -97,8 +98,20 @@ def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = Fals
         shown={"claims": [claim.shown for claim in claims], "preempted": [], "shares": [], "pools": pools},
         waiting=any(claim.waits for claim in claims),
         notes=(*given.warnings, *_notes(inventory, pools)),
-        pod_problems=tuple(check_workloads(given.workloads, (facts.claim for facts in view.claims.values()))),
+        pod_problems=tuple(
+            check_workloads(given.workloads, (facts.claim for facts in view.claims.values()), _undriven(claims))
+        ),
     )
+
+
+def _undriven(claims: Iterable[ClaimOutcome]) -> dict[tuple[str, str], str]:
+    """By namespace and name, a device of the claim that no driver publishes."""
+    found: dict[tuple[str, str], str] = {}
+    for claim in claims:
+        for device in (device for replica in claim.shown["replicas"] for device in replica["devices"]):
+            if device["driver"] == DRIVER:
+                found.setdefault((claim.shown["namespace"], claim.shown["name"]), device["device"])
+    return found
 
 
 def _notes(inventory: Inventory, pools: Sequence[dict[str, Any]]) -> list[str]:

@@ -2,7 +2,7 @@
 
 In come Deployments, StatefulSets, Jobs, JobSets and pods, and the claims of the input; out come sentences about pods
 that would wait for ever: a label that names no claim of their namespace, more pods than the claim has replicas,
-requests or containers that do not exist.
+requests or containers that do not exist, devices that no driver could give them.
 
 Only what a template says is looked at; nothing here places anything.
 """
@@ -42,9 +42,14 @@ class Template:
     pods: int
 
 
-def check_workloads(workloads: Iterable[Document], claims: Iterable[DeviceClaim]) -> list[str]:
+def check_workloads(
+    workloads: Iterable[Document], claims: Iterable[DeviceClaim], undriven: Mapping[Named, str] | None = None
+) -> list[str]:
     """What is wrong with the pods of `workloads`, in their order; then claims that have too few replicas for all of
-    them."""
+    them.
+
+    `undriven` names for claims whose place has devices without a driver one of these.
+    """
     known = {(claim.metadata.namespace or "", claim.metadata.name): claim for claim in claims}
     problems: list[str] = []
     wanted: dict[Named, list[Template]] = {}
@@ -57,6 +62,12 @@ def check_workloads(workloads: Iterable[Document], claims: Iterable[DeviceClaim]
             problems.append(f"{template.owner}: label {LABEL_CLAIM}: no DeviceClaim {template.namespace}/{name}")
             continue
         wanted.setdefault((template.namespace, str(name)), []).append(template)
+        device = (undriven or {}).get((template.namespace, str(name)))
+        if device is not None and template.pods:
+            problems.append(
+                f"{template.owner}: device {device} of DeviceClaim {template.namespace}/{name} has no driver that "
+                "could give it to a container: what a pool lists itself or counts can be planned with only"
+            )
         problems += [f"{template.owner}: {problem}" for problem in _check(template, claim)]
     for (namespace, name), users in wanted.items():
         pods, replicas = sum(user.pods for user in users), replicas_of(known[namespace, name].spec)

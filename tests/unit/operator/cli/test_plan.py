@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.support import hardware
-from tests.support.objects import allocation, deviceclaim, devicepool, node, replica, resourceclaim, resourceslice
+from tests.support.objects import allocation, deviceclaim, devicepool, node, pod, replica, resourceclaim, resourceslice
 from tests.support.planning import plan_objects, run_plan, with_status
 
 GPU, NIC = "gpu.nvidia.com", "dra.net"
@@ -114,7 +114,20 @@ class TestShape:
         assert all(line == line.rstrip() for line in out.splitlines())
 
 
+def listed_pool() -> dict[str, Any]:
+    """A pool that lists its one GPU itself."""
+    source = {"static": {"nodes": [{"name": "n1", "devices": [{"name": "g0"}]}]}}
+    return devicepool(devices=[{"name": "gpu", "type": "GPU", "source": source}])
+
+
 class TestExit:
+    def test_a_pod_of_devices_that_no_driver_gives_to_containers_waits(self) -> None:
+        """The claim alone is placed; its pod would stay at its gate for ever."""
+        assert plan_objects([listed_pool(), deviceclaim()]).status == 0
+        found = plan_objects([listed_pool(), deviceclaim(), pod(claim="job-a")])
+        assert found.status == 3
+        assert "device g0 of DeviceClaim team/job-a has no driver" in found.err
+
     @pytest.mark.parametrize(
         ("objects", "status"),
         [

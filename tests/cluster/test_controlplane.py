@@ -200,6 +200,16 @@ def test_a_killed_api_server_comes_back_with_its_data_at_the_same_place() -> Non
             plane.stop_process("kube-scheduler")
 
 
+def test_what_ended_during_an_outage_comes_back_with_the_api_server() -> None:
+    """kube-controller-manager gives up when the API server goes away while it begins."""
+    with ControlPlane(Options(scheduler=False, kwok=False)) as plane:
+        plane.stop_process("kube-apiserver")
+        os.kill(plane.pids()["kube-controller-manager"], signal.SIGKILL)
+        eventually(plane.pids, lambda pids: set(pids) == {"etcd"}, what="both are gone")
+        plane.start_process("kube-apiserver")
+        assert set(plane.pids()) == {"etcd", "kube-apiserver", "kube-controller-manager"}
+
+
 def test_two_side_by_side_do_not_see_each_other() -> None:
     with ControlPlane(BARE) as one, ControlPlane(BARE) as other:
         one.kubectl("create", "configmap", "here")

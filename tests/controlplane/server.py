@@ -19,7 +19,7 @@ import signal
 import ssl
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -288,10 +288,16 @@ class ControlPlane:
         self._running().stop(self._known(name), number)
 
     def start_process(self, name: str, *, wait: bool = True) -> None:
-        """Starts a stopped component again as it was, and waits until it is healthy."""
+        """Starts a stopped component again as it was, and waits until it is healthy.
+
+        What ended by itself meanwhile is started again too, as a kubelet would: kube-controller-manager gives up when
+        the API server goes away while it begins.
+        """
         self._launch(self._known(name))
         if wait:
-            self._wait_healthy(name)
+            self._wait_healthy(name, but=self._components.keys() - {name})
+        for other in self._running().exited().keys() - {name}:
+            self._launch(other)
 
     @property
     def supervisor_pid(self) -> int:
@@ -345,14 +351,15 @@ class ControlPlane:
         environment |= {key: os.environ[key] for key in ("GOMAXPROCS", "GOMEMLIMIT", "GOGC") if key in os.environ}
         self._running().start(name, self._components[name].argv, self.layout.logs / f"{name}.log", environment)
 
-    def _wait_healthy(self, name: str) -> None:
+    def _wait_healthy(self, name: str, *, but: Collection[str] = ()) -> None:
         # etcd has no port to ask at; the API server is ready only with it.
         health = self._components[name].health or self._components[API_SERVER].health
         assert health is not None
         base, path = re.fullmatch(r"(\w+://[^/]+)(/.*)", health).groups()  # type: ignore[union-attr]
-        self._wait_for(name, lambda: client.call(base, self.ssl_context, "GET", path, timeout=5.0))
+        self._wait_for(name, lambda: client.call(base, self.ssl_context, "GET", path, timeout=5.0), but=but)
 
-    def _wait_for(self, what: str, probe: Callable[[], object]) -> None:
+    def _wait_for(self, what: str, probe: Callable[[], object], *, but: Collection[str] = ()) -> None:
+        """Until `probe` answers; a component that ends meanwhile ends the wait, those of `but` aside."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             try:
@@ -361,7 +368,8 @@ class ControlPlane:
             except (OSError, client.ApiFailure) as error:
                 last = error
             for name, status in self._running().exited().items():
-                self._explain(f"{name} ended with status {status}", name)
+                if name not in but:
+                    self._explain(f"{name} ended with status {status}", name)
             if time.monotonic() > deadline:
                 self._explain(f"{what} is not there after {START_SECONDS:.0f} s: {last}", what)
             time.sleep(POLL_SECONDS)

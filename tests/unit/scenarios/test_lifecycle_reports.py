@@ -95,18 +95,24 @@ def test_a26_b18_two_pods_of_one_replica_run_one_after_the_other(report: str) ->
     assert held(world, "c1") == before
 
 
+def cards_and_parts(*names: str, counters: bool) -> Obj:
+    """Cards with some of their partitions, told to belong together by counters or by uuids."""
+    slices = resourceslice("n1", GPU_DRIVER, {name: {} for name in names})
+    for device in slices["spec"]["devices"]:
+        card, whole = device["name"][:5], "mig" not in device["name"]
+        if counters:
+            memory = {"value": "80Gi" if whole else "40Gi"}
+            device["consumesCounters"] = [{"counterSet": f"{card}-counters", "counters": {"memory": memory}}]
+        else:
+            device["attributes"] = {"uuid" if whole else "parentUUID": {"string": f"GPU-{card}"}}
+    return slices
+
+
 @pytest.mark.parametrize("counters", [True, False], ids=["by counters", "by uuids"])
 def test_a7_nobody_is_given_a_part_of_a_card_that_the_pool_gives_out_whole(counters: bool) -> None:
     """The claim may have no pod yet, and then kube-scheduler does not know that the card is taken."""
     world = World()
-    slices = resourceslice("n1", GPU_DRIVER, {"gpu-0": {}, "gpu-0-mig-0": {}, "gpu-0-mig-1": {}, "gpu-1": {}})
-    for device, memory in zip(slices["spec"]["devices"], (80, 40, 40, 80), strict=True):
-        card, whole = device["name"][:5], memory == 80
-        if counters:
-            consumed = {"counterSet": f"{card}-counters", "counters": {"memory": {"value": f"{memory}Gi"}}}
-            device["consumesCounters"] = [consumed]
-        else:
-            device["attributes"] = {"uuid" if whole else "parentUUID": {"string": f"GPU-{card}"}}
+    slices = cards_and_parts("gpu-0", "gpu-0-mig-0", "gpu-0-mig-1", "gpu-1", counters=counters)
     selector = {"cel": "!device.attributes['gpu.nvidia.com'].?other.orValue(false)"}
     others = resourceslice("n2", GPU_DRIVER, {"gpu-0": {"other": {"bool": True}}})
     source = {"resourceSlices": {"driver": GPU_DRIVER, "selectors": [selector]}}
@@ -121,14 +127,7 @@ def test_a7_nobody_is_given_a_part_of_a_card_that_the_pool_gives_out_whole(count
 @pytest.mark.parametrize("counters", [True, False], ids=["by counters", "by uuids"])
 def test_a7_nobody_is_given_the_card_of_a_part_that_a_claim_holds(counters: bool) -> None:
     world = cluster()
-    slices = resourceslice("n1", GPU_DRIVER, {"gpu-0": {}, "gpu-0-mig-0": {}, "gpu-1": {}})
-    for device, memory in zip(slices["spec"]["devices"], (80, 40, 80), strict=True):
-        card, whole = device["name"][:5], memory == 80
-        if counters:
-            consumed = {"counterSet": f"{card}-counters", "counters": {"memory": {"value": f"{memory}Gi"}}}
-            device["consumesCounters"] = [consumed]
-        else:
-            device["attributes"] = {"uuid" if whole else "parentUUID": {"string": f"GPU-{card}"}}
+    slices = cards_and_parts("gpu-0", "gpu-0-mig-0", "gpu-1", counters=counters)
     part = replica(state="InUse", devices=[("gpu", GPU_DRIVER, "n1", "gpu-0-mig-0")])
     world.add(slices, deviceclaim("c1", status=allocation(part)), deviceclaim("c2"), deviceclaim("c3"))
     world.settle(Decider)

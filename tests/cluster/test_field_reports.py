@@ -273,8 +273,8 @@ def test_e8_after_an_uninstall_with_live_claims_nothing_blocks_and_the_documente
             lambda: site.claim("c0")["metadata"].get("deletionTimestamp"), bool, what="the namespace's claims are going"
         )
         rescue = re.findall(r"```console\n(.*?)```", (ROOT / "docs/operations.md").read_text(), flags=re.DOTALL)
-        (lines,) = (block for block in rescue if "finalizers" in block)
-        script = re.sub(r"^\$ ", "", lines, flags=re.MULTILINE)
+        claims_and_pools, resource_claims = (block for block in rescue if "finalizers" in block)
+        script = re.sub(r"^\$ ", "", f"{claims_and_pools}\n{resource_claims}", flags=re.MULTILINE)
         kubectl = Path(ensure(Group.CONTROLPLANE)["kubectl"]).parent
         environment = {
             "PATH": f"{kubectl}:{os.environ['PATH']}",

@@ -31,7 +31,9 @@ def repetitions(body: Mapping[str, Any]) -> Iterator[str]:
             hardware = str(device.get("id") or "")
             first = devices.setdefault(triple, here)
             if first == here and hardware:
-                first = devices.setdefault((hardware,), here)
+                # A PCI address, unlike a uuid, is one of its node alone.
+                node = str(replica.get("node") or "") if ":" in hardware else ""
+                first = devices.setdefault((triple[0], node, hardware, "id"), here)
             if first != here:
                 yield f"{here}: {'/'.join(triple)}: is the device of {first} too; a device is in one place"
 

@@ -86,6 +86,17 @@ class Apart:
         self.asked.append((namespace, name))
         return await self.answer() if self.answer is not None else None
 
+    def answer_slowly(self, claim: Obj) -> asyncio.Event:
+        """The API server answers with this claim once the event is set."""
+        arrived = asyncio.Event()
+
+        async def answer() -> ClaimFacts:
+            await arrived.wait()
+            return read_claim(claim)
+
+        self.answer = answer
+        return arrived
+
     async def post(self, path: str, obj: Obj, operation: str = "CREATE", old: Obj | None = None, **fields: Any) -> Obj:
         answer = await self.client.post(path, json=review(obj, operation, old, **fields))
         assert answer.status == 200, await answer.text()
@@ -254,13 +265,7 @@ async def test_d14_pods_of_a_known_claim_ask_the_api_server_nothing(apart: Apart
 
 async def test_d14_pods_that_come_together_ask_once_for_a_claim_that_is_not_known(apart: Apart) -> None:
     """A Deployment applied before its claim has been seen: hundreds of pods, one request."""
-    arrived = asyncio.Event()
-
-    async def slowly() -> ClaimFacts:
-        await arrived.wait()
-        return read_claim(deviceclaim(requests={"gpu": 40}))
-
-    apart.answer = slowly
+    arrived = apart.answer_slowly(deviceclaim(requests={"gpu": 40}))
     apart.know(devicepool())
     waiting = [asyncio.create_task(apart.admit(plain_pod())) for _ in range(50)]
     other = asyncio.create_task(apart.admit(plain_pod("job-b")))
@@ -274,13 +279,7 @@ async def test_d14_pods_that_come_together_ask_once_for_a_claim_that_is_not_know
 
 
 async def test_d14_one_that_gives_up_waiting_leaves_the_answer_to_the_others(apart: Apart) -> None:
-    arrived = asyncio.Event()
-
-    async def slowly() -> ClaimFacts:
-        await arrived.wait()
-        return read_claim(deviceclaim(requests={"gpu": 40}))
-
-    apart.answer = slowly
+    arrived = apart.answer_slowly(deviceclaim(requests={"gpu": 40}))
     apart.know(devicepool())
     endpoint = Endpoint(apart.cache, apart.find)
     first, second = (asyncio.create_task(endpoint.claim("team", "job-a")) for _ in range(2))

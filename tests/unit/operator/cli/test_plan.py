@@ -317,6 +317,14 @@ class TestFeedback:
         assert second.out == first.out
         assert second.status == first.status
 
+    def test_replicas_on_machines_that_are_alike_can_be_fed_back(self) -> None:
+        """Their NICs have the same PCI addresses."""
+        objects = [POOL, *hardware.p4d("n1"), *hardware.p4d("n2"), pair("a", replicas=5)]
+        first = plan_objects(objects)
+        second = plan_objects(with_status(objects, first))
+        assert {each["node"] for each in first.claims["a"]["replicas"]} == {"n1", "n2"}
+        assert (second.status, second.out) == (0, first.out)
+
     def test_what_is_placed_stays_where_it_is(self) -> None:
         status = allocation(replica(devices=[("gpu", GPU, "n1", "gpu-5")]), phase="InUse")
         ran = plan_objects([POOL, *hardware.p4d("n1"), deviceclaim("old", status=status), deviceclaim("new")])

@@ -194,8 +194,8 @@ class Writer:
             self._group = None
 
     async def drain(self, seconds: float) -> bool:
-        """Takes nothing more, drops what has not begun but the Events of what is done, waits for the rest. Whether all of
-        it ended in time."""
+        """Takes nothing more, drops what has not begun but the Events of what is done, and waits for the rest. Whether
+        all of it ended in time."""
         self._open = False
         for _, number, intent in self._deeds:
             del self._since[number]

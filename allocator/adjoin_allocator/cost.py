@@ -133,6 +133,13 @@ def signature(requests: Sequence[Request], types: Sequence[DeviceType], affinity
     )
 
 
+def distances(signature: Signature, objective: tuple[int, ...]) -> tuple[int, ...]:
+    """The part of a node's objective that says how far its devices are from each other: a sum of ranks and a sum of
+    `fine` for each slot.
+    """
+    return objective[: 2 * len(signature.slots)]
+
+
 def _across(gpus: tuple[int, ...], nics: tuple[int, ...]) -> Term:
     return Term(gpus, nics) if gpus < nics else Term(nics, gpus)
 

@@ -6,9 +6,11 @@
 4. For each lacking replica, the best place over all nodes beside what all others want (`demand`, `place`, `fit`); take
    it. Replicas are independent: those
    that fit are placed. Counting comes before searching, and one refusal answers for all further replicas.
-5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
+5. Where one fits beside the others only if these have other devices, they get them; when all are served, the whole is
+   improved (`batch`).
+6. Say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
    `nearest`).
-6. Count every pool.
+7. Count every pool.
 
 What comes in is never changed, and the same input gives the same plan, with or without a memo.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from adjoin_allocator.batch import Batch, Unit
 from adjoin_allocator.demand import Market, Round, want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
@@ -62,23 +65,27 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
         run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
         for claim in service_order(ledger.waiting, now):
             run.serve(claim)
+        run.improve()
         run.explain()
         pools = {
-            name: PoolPlan(name=name, counts=pool.counts(), mismatches=pool.index.mismatches)
+            name: PoolPlan(
+                name=name, counts=pool.counts(), mismatches=pool.index.mismatches, gap=run.batch.pool_gap(name)
+            )
             for name, pool in ledger.pools.items()
         }
     finally:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
-    return Plan(claims=run.answers(), pools=pools, stats=Stats(run.served, run.states, len(shapes)))
+    return Plan(claims=run.answers(), pools=pools, stats=Stats(run.served, run.states, len(shapes), run.batch.struck))
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A claim of which replicas have no place."""
+    """A claim that was served, with what is known of the rest of its replicas."""
 
     claim: Claim
     ask: Ask
+    turn: int
     placements: tuple[Placement, ...]
     missing: int
     limit: bool
@@ -93,9 +100,13 @@ class _Run:
     placer: Placer
     served: int = 0
     states: int = 0
+    batch: Batch = field(init=False)
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
-    _waiting: list[_Waiting] = field(default_factory=list)
+    _waiting: dict[ClaimUID, _Waiting] = field(default_factory=dict)
     _rounds: dict[str, Round] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.batch = Batch(self.ledger, self.placer, self._elsewhere)
 
     def serve(self, claim: Claim) -> None:
         """Places what fits of a claim."""
@@ -113,17 +124,55 @@ class _Run:
         for index in missing:
             spot = self.placer.best(ask, effort, demand.beside(wanted))
             if not isinstance(spot, Spot):
-                obstacle = spot
-                break
-            placements.append(self._place(ask, index, spot))
+                obstacle, room = spot, self.batch.room(claim, ask) if spot is not Obstacle.LIMIT else None
+                if room is None:
+                    break
+                obstacle, spot = None, room
+            self.ledger.take(ask.pool, spot.position, spot.fit.taken)
+            self.batch.placed(Unit(claim, ask, index, claim.priority, self.served, spot))
+            placements.append(self._placement(ask, index, spot))
             if wanted is not None:
                 demand.served(wanted)
         self.states += effort.states
-        if obstacle is None:
-            self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
+        limit = obstacle is Obstacle.LIMIT
+        self._served(_Waiting(claim, ask, self.served, tuple(placements), len(missing) - len(placements), limit))
+
+    def _served(self, waiting: _Waiting) -> None:
+        """A claim has what it gets."""
+        uid = waiting.claim.uid
+        self._waiting.pop(uid, None)
+        self._plans.pop(uid, None)
+        if waiting.missing:
+            self._waiting[uid] = waiting
         else:
-            limit = obstacle is Obstacle.LIMIT
-            self._waiting.append(_Waiting(claim, ask, tuple(placements), len(missing) - len(placements), limit))
+            self._add(ClaimPlan(uid=uid, placements=waiting.placements, gap=0.0))
+
+    def _elsewhere(self, claim: Claim, ask: Ask) -> Spot | None:
+        """The best place for one replica that must leave the one it has."""
+        demand = self._demand(claim.pool).beside(want(claim.requests, claim.affinity))
+        spot = self.placer.best(ask, Effort(), demand)
+        return spot if isinstance(spot, Spot) else None
+
+    def improve(self) -> None:
+        """Looks at all claims together when each is served."""
+        queue: dict[str, list[Unit]] = {}
+        for waiting in self._waiting.values():
+            if waiting.limit:
+                continue
+            self.batch.waits(waiting.claim, waiting.ask, waiting.missing)
+            placed = {placement.index for placement in waiting.placements}
+            for index in self.ledger.lacking[waiting.claim.uid]:
+                if index not in placed:
+                    unit = Unit(waiting.claim, waiting.ask, index, waiting.claim.priority, waiting.turn)
+                    queue.setdefault(waiting.claim.pool, []).append(unit)
+        for units in self.batch.improve(queue):
+            placements = tuple(self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot)
+            claim, lacking = units[0].claim, self.ledger.lacking[units[0].claim.uid]
+            missing = len(lacking) - len(placements)
+            self._served(_Waiting(claim, units[0].ask, units[0].turn, placements, missing, limit=False))
+        for uid, answer in self._plans.items():
+            if answer.placements:
+                self._plans[uid] = replace(answer, gap=self.batch.gap(uid))
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
@@ -148,9 +197,8 @@ class _Run:
             return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
         return None
 
-    def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
+    def _placement(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
-        self.ledger.take(ask.pool, spot.position, spot.fit.taken)
         names = [request.name for request in ask.requests]
         devices = []
         for name, mask in zip(names, spot.fit.masks, strict=True):
@@ -168,7 +216,7 @@ class _Run:
     def explain(self) -> None:
         """Says why claims wait, against what is left when all are served. Equal asks have equal answers."""
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
-        for waiting in self._waiting:
+        for waiting in self._waiting.values():
             if waiting.limit:
                 nodes = len(self.ledger.pools[waiting.ask.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"

@@ -1,0 +1,130 @@
+"""Candidate patterns: sets of devices that one replica could have in nodes of one state.
+
+In come what is asked and a node state, out come `Pattern`s with different devices, each with its distances and the best
+way to share its devices out among the requests. Where there are few sets all of them are looked at, and then the answer
+is all that exist; else the nearest ones are followed from one to the next, by forbidding devices of those found, up to
+a bound. The work is counted by a `Meter`, in steps that do not depend on what is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import combinations
+from math import comb
+
+from adjoin_allocator.cost import distances
+from adjoin_allocator.fit import Fit, Fitter, Form, Obstacle, needed
+from adjoin_allocator.nodes import State
+from adjoin_allocator.topology import bits
+
+FEW = 256
+"""So many sets of devices are all tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One replica's devices in a node.
+
+    Attributes:
+        distances: The distance parts of the objective, the most important first.
+        fit: Devices by request, and all of them; only the distances of its objective count.
+    """
+
+    distances: tuple[int, ...]
+    fit: Fit
+
+
+@dataclass(slots=True)
+class Meter:
+    """Steps that are left."""
+
+    left: int
+
+    def spend(self) -> bool:
+        """Whether one more step may be taken."""
+        self.left -= 1
+        return self.left >= 0
+
+
+def pattern(form: Form, fit: Fit) -> Pattern:
+    """A choice as a pattern."""
+    return Pattern(distances(form.signature, fit.objective), fit)
+
+
+def patterns(fitter: Fitter, form: Form, state: State, bound: int, meter: Meter) -> tuple[list[Pattern], bool]:
+    """Patterns with different devices, the nearest first, and whether these are all that there are."""
+    shape, sort, free = state
+    sort = sort.bare or sort
+    counts = needed(form.signature, sort.eligible)
+    eligible = 0
+    for mask in sort.eligible:
+        eligible |= mask & free
+    if not all(counts) or eligible.bit_count() < sum(counts):
+        return [], True
+    found: dict[int, Pattern] = {}
+    complete = True
+    if comb(eligible.bit_count(), sum(counts)) <= FEW:
+        tried: Iterable[Fit] = _all(fitter, form, (shape, sort, eligible), sum(counts), meter)
+    else:
+        tried = _nearest(fitter, form, (shape, sort, eligible), meter)
+    for fit in tried:
+        if fit.taken in found:
+            continue
+        if len(found) >= bound:
+            complete = False
+            break
+        found[fit.taken] = pattern(form, fit)
+    ordered = sorted(found.values(), key=lambda each: (each.distances, each.fit.taken))
+    return ordered, complete and meter.left >= 0
+
+
+def _all(fitter: Fitter, form: Form, state: State, count: int, meter: Meter) -> Iterator[Fit]:
+    """Every set of so many devices that will do."""
+    shape, sort, free = state
+    for chosen in combinations([1 << bit for bit in bits(free)], count):
+        if not meter.spend():
+            return
+        answer = _look(fitter, form, (shape, sort, sum(chosen)), meter)
+        if answer is not None:
+            yield answer
+
+
+def _look(fitter: Fitter, form: Form, state: State, meter: Meter) -> Fit | None:
+    """The best choice; a search that gives up ends the whole enumeration, since then nothing is sure."""
+    answer = fitter.fit(form, state)
+    if isinstance(answer, Fit):
+        return answer
+    if answer.obstacle is Obstacle.LIMIT:
+        meter.left = -1
+    return None
+
+
+def _nearest(fitter: Fitter, form: Form, state: State, meter: Meter) -> Iterator[Fit]:
+    """The best choice, then the best without its devices, and without each of them, and so on, the nearest first.
+
+    Ends when there is nothing more: every set of devices is the best of those that are left at last when all others
+    are forbidden.
+    """
+    shape, sort, free = state
+    known = {free}
+    queue: list[tuple[tuple[int, ...], int, int, Fit]] = []
+
+    def look(left: int) -> None:
+        if left in known and left != free:
+            return
+        known.add(left)
+        if meter.spend():
+            answer = _look(fitter, form, (shape, sort, left), meter)
+            if answer is not None:
+                heappush(queue, (distances(form.signature, answer.objective), len(known), left, answer))
+
+    look(free)
+    while queue:
+        _, _, left, fit = heappop(queue)
+        yield fit
+        # First a choice that goes together with this one.
+        look(left & ~fit.taken)
+        for device in bits(fit.taken):
+            look(left & ~(1 << device))

@@ -171,7 +171,7 @@ class Program:
         limits = f"max_deterministic_time:{work!r} max_time_in_seconds:{wall!r}"
         assert parameters.parse_text_format(f"{PARAMETERS} {limits}"), "the solver does not know a parameter"
         solver.set_parameters(parameters)
-        response = solver.solve(model)
+        response = solver.solve(model)  # type: ignore[no-untyped-call]
         budget.work -= response.deterministic_time
         budget.wall -= response.wall_time
         status = Status[response.status.name]

@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from adjoin_allocator.batch import Batch, Unit
+from adjoin_allocator.batch import Batch
 from adjoin_allocator.demand import Market, Round, want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
 from adjoin_allocator.ledger import Ledger
+from adjoin_allocator.lot import Unit
 from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
 from adjoin_allocator.nearest import nearest
 from adjoin_allocator.nodes import Nodes, Shape
@@ -122,14 +123,17 @@ class _Run:
         obstacle: Obstacle | None = None
         demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
         for index in missing:
+            unit = Unit(claim, ask, index, claim.priority, self.served)
             spot = self.placer.best(ask, effort, demand.beside(wanted))
-            if not isinstance(spot, Spot):
-                obstacle, room = spot, self.batch.room(claim, ask) if spot is not Obstacle.LIMIT else None
+            if isinstance(spot, Obstacle):
+                room = self.batch.room(unit) if spot is not Obstacle.LIMIT else None
                 if room is None:
+                    obstacle = spot
                     break
-                obstacle, spot = None, room
+                spot = room
+            unit.spot = spot
             self.ledger.take(ask.pool, spot.position, spot.fit.taken)
-            self.batch.placed(Unit(claim, ask, index, claim.priority, self.served, spot))
+            self.batch.placed(unit)
             placements.append(self._placement(ask, index, spot))
             if wanted is not None:
                 demand.served(wanted)
@@ -147,24 +151,26 @@ class _Run:
         else:
             self._add(ClaimPlan(uid=uid, placements=waiting.placements, gap=0.0))
 
-    def _elsewhere(self, claim: Claim, ask: Ask) -> Spot | None:
+    def _elsewhere(self, unit: Unit) -> Spot | None:
         """The best place for one replica that must leave the one it has."""
-        demand = self._demand(claim.pool).beside(want(claim.requests, claim.affinity))
-        spot = self.placer.best(ask, Effort(), demand)
+        demand = self._demand(unit.claim.pool).beside(want(unit.claim.requests, unit.claim.affinity))
+        spot = self.placer.best(unit.ask, Effort(), demand)
         return spot if isinstance(spot, Spot) else None
 
     def improve(self) -> None:
         """Looks at all claims together when each is served."""
         queue: dict[str, list[Unit]] = {}
         for waiting in self._waiting.values():
-            if waiting.limit:
-                continue
-            self.batch.waits(waiting.claim, waiting.ask, waiting.missing)
             placed = {placement.index for placement in waiting.placements}
-            for index in self.ledger.lacking[waiting.claim.uid]:
-                if index not in placed:
-                    unit = Unit(waiting.claim, waiting.ask, index, waiting.claim.priority, waiting.turn)
-                    queue.setdefault(waiting.claim.pool, []).append(unit)
+            left = [index for index in self.ledger.lacking[waiting.claim.uid] if index not in placed]
+            units = [
+                Unit(waiting.claim, waiting.ask, index, waiting.claim.priority, waiting.turn)
+                for index in left
+                if not waiting.limit
+            ]
+            if units:
+                self.batch.waits(units[0], len(units))
+                queue.setdefault(waiting.claim.pool, []).extend(units)
         for units in self.batch.improve(queue):
             placements = tuple(self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot)
             claim, lacking = units[0].claim, self.ledger.lacking[units[0].claim.uid]

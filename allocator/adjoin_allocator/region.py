@@ -1,0 +1,216 @@
+"""A lot, or the part of it that matters, as a program for the solver.
+
+In come a `Lot`, the kinds of units in question and the nodes that matter most, out comes a `Region`: candidate patterns
+of every kind on every node looked at, as columns, with the places there are now among them. A small lot is taken whole,
+and then what the program cannot do cannot be done at all; of a large one a bounded part is, so that the model stays
+small: building it is part of the work of a decision.
+
+Nodes on which nothing movable is are all one when they are equal for every kind, so of each sort only as many are
+looked at as there are units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adjoin_allocator.cost import ISLAND_SCOPES
+from adjoin_allocator.joint import Column, Penalty
+from adjoin_allocator.lot import Kind, Lot, Unit
+from adjoin_allocator.nodes import Sort, State
+from adjoin_allocator.patterns import Pattern, pattern, patterns
+from adjoin_allocator.place import Spot
+
+NODES = 48
+"""Nodes that the solver looks at together."""
+
+COLUMNS = 4_000
+"""Candidate patterns that the solver chooses from: what it gets through with the usual budget."""
+
+PATTERNS = 256
+"""Candidate patterns of one kind on one node."""
+
+LEAST = 4
+"""Candidate patterns of one kind on one node, however many kinds and nodes there are."""
+
+GROUPS = 200
+"""With more different nodes than this a lot is not small."""
+
+WEIGHED = 1_000
+"""With more candidate patterns than this what is left behind is not weighed."""
+
+Find = Callable[[Unit], Spot | None]
+"""The best place for one unit as the walk would choose it now, or None; takes nothing."""
+
+
+@dataclass(slots=True, eq=False)
+class Region:
+    """Nodes and units that are looked at together.
+
+    Attributes:
+        units: By kind those that have a place on these nodes.
+        waiting: By kind those that have none.
+        columns: Candidate patterns; `patterns` has the devices of each.
+        positions: By node of a column where it is.
+        hint: The columns that stand for the places there are.
+        complete: Nothing is left out.
+    """
+
+    kinds: list[Kind]
+    units: list[list[Unit]]
+    waiting: list[list[Unit]]
+    positions: list[int]
+    columns: list[Column]
+    patterns: list[Pattern]
+    hint: list[int]
+    complete: bool
+
+
+def build(lot: Lot, kinds: Sequence[Kind], focus: Sequence[int], find: Find) -> Region:
+    """The whole lot if it is small, else those nodes of it that matter most, in the order of `focus`."""
+    sorts = [lot.placer.sorts(kind.ask) for kind in kinds]
+    groups = _untouched(lot, sorts)
+    positions = _whole(lot, kinds, groups)
+    complete = positions is not None
+    if positions is None:
+        positions = _part(lot, kinds, sorts, groups, focus, find)
+    here = set(positions)
+    region = Region([], [], [], positions, [], [], [], complete)
+    kept: list[Sequence[Sort]] = []
+    for kind, mine in zip(kinds, sorts, strict=True):
+        units = [unit for unit in kind.units if unit.spot is not None and unit.place.position in here]
+        waiting = [unit for unit in kind.units if unit.spot is None]
+        if units or waiting:
+            region.kinds.append(kind)
+            region.units.append(units)
+            region.waiting.append(waiting)
+            kept.append(mine)
+    _columns(lot, region, kept)
+    return region
+
+
+def penalties(lot: Lot, region: Region) -> list[Penalty]:
+    """What it costs to break up what would be wholly free: the devices of it, by level. Not in large regions."""
+    if len(region.columns) > WEIGHED:
+        return []
+    by_node: dict[int, list[int]] = {}
+    for at, column in enumerate(region.columns):
+        by_node.setdefault(column.node, []).append(at)
+    found = []
+    for node, columns in by_node.items():
+        position = region.positions[node]
+        free, wiring = lot.free(position), lot.nodes.index.views[position].shape.wiring
+        for level, scope in enumerate(ISLAND_SCOPES):
+            for island in wiring.islands[scope]:
+                touching = tuple(at for at in columns if region.columns[at].taken & island)
+                if touching and not island & ~free:
+                    costs = [0] * len(ISLAND_SCOPES)
+                    costs[level] = island.bit_count()
+                    found.append(Penalty(touching, tuple(costs)))
+    return found
+
+
+def apply(lot: Lot, region: Region, chosen: Sequence[int]) -> None:
+    """Gives the units of a region, also those that wait, the chosen places: who comes first the nearest. Whoever comes
+    last waits when there are fewer places than units.
+    """
+    if set(chosen) == set(region.hint):
+        return
+    for units in region.units:
+        for unit in units:
+            lot.lift(unit)
+    known = set(lot.units)
+    places: list[list[tuple[tuple[int, ...], int, int, int]]] = [[] for _ in region.kinds]
+    for at in chosen:
+        column = region.columns[at]
+        places[column.kind].append((column.costs, region.positions[column.node], column.taken, at))
+    for kind, units, waiting, mine in zip(region.kinds, region.units, region.waiting, places, strict=True):
+        queue = sorted([*units, *waiting], key=lambda unit: unit.rank)
+        for unit, (_, _, _, at) in zip(queue, sorted(mine), strict=False):
+            lot.put(unit, Spot(region.positions[region.columns[at].node], region.patterns[at].fit))
+        # Who comes first has a place before those of the kind that were not looked at.
+        looked = set(queue)
+        elsewhere = [unit for unit in kind.units if unit.spot is not None and unit not in looked]
+        for unit in queue[len(mine) :]:
+            if elsewhere and elsewhere[-1].rank > unit.rank:
+                lot.hand_over(elsewhere.pop(), unit)
+        lot.units += (unit for unit in queue if unit.spot is not None and unit not in known)
+
+
+_Groups = dict[tuple[Any, ...], list[int]]
+"""Positions of nodes by shape, what is free, and the sort for each kind."""
+
+
+def _key(lot: Lot, sorts: Sequence[Sequence[Sort]], position: int) -> tuple[Any, ...]:
+    shape = lot.nodes.index.views[position].shape
+    return shape, lot.nodes.free[position], *(sort[position] for sort in sorts)
+
+
+def _untouched(lot: Lot, sorts: Sequence[Sequence[Sort]]) -> _Groups:
+    """Open nodes with something free on which nothing movable is, those that are equal for all kinds together."""
+    closed = lot.nodes.index.closed
+    groups: _Groups = {}
+    for position, mask in enumerate(lot.nodes.free):
+        if mask and position not in lot.at and position not in closed:
+            groups.setdefault(_key(lot, sorts, position), []).append(position)
+    return groups
+
+
+def _whole(lot: Lot, kinds: Sequence[Kind], groups: _Groups) -> list[int] | None:
+    """All nodes that could matter, or None when these are too many."""
+    if len(lot.at) > NODES or len(groups) > GROUPS:
+        return None
+    number, fits = sum(len(kind.units) for kind in kinds), lot.placer.fitter.fits
+    positions = list(lot.at)
+    for (shape, free, *here), group in groups.items():
+        if any(fits(kind.ask.form, (shape, sort, free)) for kind, sort in zip(kinds, here, strict=True)):
+            positions += group[:number]
+            if len(positions) > NODES:
+                return None
+    return sorted(positions)
+
+
+def _part(
+    lot: Lot,
+    kinds: Sequence[Kind],
+    sorts: Sequence[Sequence[Sort]],
+    groups: _Groups,
+    focus: Sequence[int],
+    find: Find,
+) -> list[int]:
+    """The nodes in focus, and nodes to move to: for each kind some like the one where it would go now."""
+    positions = [*dict.fromkeys((*focus, *sorted(lot.at)))][: NODES // 2]
+    found = [find(kind.units[0]) for kind in kinds]
+    spots = dict.fromkeys(spot.position for spot in found if spot is not None)
+    for position in spots:
+        positions.append(position)
+        positions += groups.get(_key(lot, sorts, position), [])[: max(1, NODES // 2 // len(spots))]
+    return sorted([*dict.fromkeys(positions)][:NODES])
+
+
+def _columns(lot: Lot, region: Region, sorts: Sequence[Sequence[Sort]]) -> None:
+    """Candidate patterns of each kind on each node."""
+    pairs = max(1, len(region.kinds) * len(region.positions))
+    bound = min(PATTERNS, max(LEAST, COLUMNS // pairs))
+    depth = max((2 * len(kind.ask.signature.slots) for kind in region.kinds), default=0)
+    known: dict[tuple[int, State], tuple[list[Pattern], bool]] = {}
+    for at, (kind, units) in enumerate(zip(region.kinds, region.units, strict=True)):
+        form = kind.ask.form
+        now: dict[int, dict[int, Pattern]] = {}
+        for unit in units:
+            spot = unit.place
+            now.setdefault(spot.position, {})[spot.fit.taken] = pattern(form, spot.fit)
+        for node, position in enumerate(region.positions):
+            state = (lot.nodes.index.views[position].shape, sorts[at][position], lot.free(position))
+            if (at, state) not in known:
+                known[at, state] = patterns(lot.placer.fitter, form, state, bound, lot.meter)
+            found, complete = known[at, state]
+            region.complete = region.complete and complete
+            mine = now.get(position, {})
+            for one in (*mine.values(), *(each for each in found if each.fit.taken not in mine)):
+                if one.fit.taken in mine:
+                    region.hint.append(len(region.columns))
+                costs = (*one.distances, *(0,) * (depth - len(one.distances)))
+                region.columns.append(Column(at, node, one.fit.taken, costs))
+                region.patterns.append(one)

@@ -238,23 +238,37 @@ class Batch:
 
 
 def _countable(lot: Lot, ask: Ask) -> bool:
-    """Whether as many devices are free in the pool as the replica takes: moving others does not make them more. Where
-    somebody takes all there are on a node it might.
+    """Whether numbers alone allow one more replica, wherever the movable ones go: as many devices are free in the pool
+    as it takes, and there are places for it and for all who take at least as many of each name. Where somebody takes
+    all that there are on a node, numbers say nothing.
     """
-    if lot.varying:
+    if lot.varying or not all(ask.signature.counts):
         return True
+    needed = _needed(ask)
+    greater = sum(all(_needed(unit.ask)[name] >= count for name, count in needed.items()) for unit in lot.placed)
+    short, places = Counter(needed), 0
+    index = lot.nodes.index
+    for position, mask in enumerate(lot.nodes.free):
+        base = lot.free(position) if position in lot.at else mask
+        if not base or position in index.closed:
+            continue
+        named = index.views[position].shape.kinds
+        places += min((base & named.get(name, 0)).bit_count() // count for name, count in needed.items())
+        for name in [*short]:
+            short[name] -= (mask & named.get(name, 0)).bit_count()
+            if short[name] <= 0:
+                del short[name]
+        if places > greater and not short:
+            return True
+    return False
+
+
+def _needed(ask: Ask) -> Counter[str]:
+    """Devices of each name that a replica takes."""
     needed: Counter[str] = Counter()
     for name, count in zip(ask.signature.kinds, ask.signature.counts, strict=True):
-        needed[name] += max(1, count)
-    for position, mask in enumerate(lot.nodes.free):
-        if mask and position not in lot.nodes.index.closed:
-            for name in list(needed):
-                needed[name] -= (mask & lot.nodes.index.views[position].shape.kinds.get(name, 0)).bit_count()
-                if needed[name] <= 0:
-                    del needed[name]
-            if not needed:
-                return True
-    return False
+        needed[name] += count
+    return needed
 
 
 def _better(lot: Lot, far: Sequence[Kind], ideals: Mapping[Kind, _Costs]) -> list[int]:

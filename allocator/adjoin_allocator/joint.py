@@ -27,6 +27,9 @@ relaxation is good at as they stand."""
 MERGED = 1 << 44
 """Levels of an objective are minimised together while their weighted sum stays below this."""
 
+ASIDE = 0.1
+"""The part of a budget that each objective of penalties may have: it takes long to prove, and matters least."""
+
 SLACK = 1e-4
 """A search that used less than its work by this much was ended by something else."""
 
@@ -185,9 +188,10 @@ class Program:
 
     def least(self, totals: Sequence[Total], most: int, hint: Sequence[int], budget: Budget) -> Least:
         """The choice of at most `most` columns with the least costs, level by level, those of columns before those of
-        penalties. `hint` is a choice that meets the totals.
+        penalties, which may cost a small part of the work. `hint` is a choice that meets the totals.
         """
         rules, best, bound = list(totals), tuple(hint), []
+        aside = budget.work * ASIDE
         proven = False
         own = [*_stages([column.costs for column in self.columns], most, 0)]
         later = [*_stages([penalty.costs for penalty in self.penalties], len(self.penalties), len(self.columns))]
@@ -196,7 +200,7 @@ class Program:
             if terms:
                 if budget.spent:
                     break
-                answer = self.solve(rules, terms, best, budget, budget.work)
+                answer = self.solve(rules, terms, best, budget, budget.work if number < len(own) else aside)
                 if answer.chosen and self._value(terms, answer.chosen) <= self._value(terms, best):
                     best = answer.chosen
                 rules.append((terms, 0, self._value(terms, best)))

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from adjoin_allocator.cost import distances
-from adjoin_allocator.fit import Fit
+from adjoin_allocator.fit import Fit, Form
 from adjoin_allocator.joint import Budget
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, HostAsk
-from adjoin_allocator.patterns import Meter
+from adjoin_allocator.nodes import State
+from adjoin_allocator.patterns import Meter, Pattern, patterns
 from adjoin_allocator.place import Ask, Placer, Spot
 
 STEPS = 5
@@ -124,6 +125,7 @@ class Lot:
         self.units: list[Unit] = []
         self.walked: dict[Unit, Spot] = {}
         self.refused: dict[object, bool] = {}
+        self._patterns: dict[tuple[Form, State, int], tuple[list[Pattern], bool]] = {}
         self.unsure = 0
         self.gap = 0.0
 
@@ -182,6 +184,17 @@ class Lot:
         state = (self.nodes.index.views[position].shape, self.placer.sorts(ask)[position], self.free(position))
         answer = self.placer.fitter.fit(ask.form, state)
         return answer if isinstance(answer, Fit) else None
+
+    def patterns(self, ask: Ask, position: int, bound: int, meter: Meter) -> tuple[list[Pattern], bool]:
+        """Candidate patterns on a node if nothing movable was there, at most so many, and whether these are all. What
+        was found once is found again without further work.
+        """
+        form = ask.form
+        state = (self.nodes.index.views[position].shape, self.placer.sorts(ask)[position], self.free(position))
+        key = (form, state, bound)
+        if key not in self._patterns:
+            self._patterns[key] = patterns(self.placer.fitter, form, state, bound, meter)
+        return self._patterns[key]
 
     def targets(self, ask: Ask) -> list[int]:
         """Nodes where a replica would fit if nothing movable was there, those first where least has to go."""

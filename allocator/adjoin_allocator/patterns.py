@@ -1,9 +1,9 @@
 """Candidate patterns: sets of devices that one replica could have in nodes of one state.
 
 In come what is asked and a node state, out come `Pattern`s with different devices, each with its distances and the best
-way to share its devices out among the requests. Where there are few sets all of them are looked at, and then the answer
-is all that exist; else the nearest ones are followed from one to the next, by forbidding devices of those found, up to
-a bound. The work is counted by a `Meter`, in steps that do not depend on what is remembered.
+way to share its devices out among the requests. Where there are no more sets than are wanted all of them are tried;
+else the nearest ones are followed from one to the next, by forbidding devices of those found, up to a bound. The work
+is counted by a `Meter`, in steps that do not depend on what is remembered.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from adjoin_allocator.cost import distances
 from adjoin_allocator.fit import Fit, Fitter, Form, Obstacle, needed
 from adjoin_allocator.nodes import State
 from adjoin_allocator.topology import bits
-
-FEW = 256
-"""So many sets of devices are all tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +38,11 @@ class Meter:
     """Steps that are left."""
 
     left: int
+
+    def half(self) -> Meter:
+        """A meter of its own with half of what is left, which is gone here."""
+        self.left -= max(0, self.left) // 2
+        return Meter(self.left)
 
     def spend(self) -> bool:
         """Whether one more step may be taken."""
@@ -65,7 +67,7 @@ def patterns(fitter: Fitter, form: Form, state: State, bound: int, meter: Meter)
         return [], True
     found: dict[int, Pattern] = {}
     complete = True
-    if comb(eligible.bit_count(), sum(counts)) <= FEW:
+    if comb(eligible.bit_count(), sum(counts)) <= bound:
         tried: Iterable[Fit] = _all(fitter, form, (shape, sort, eligible), sum(counts), meter)
     else:
         tried = _nearest(fitter, form, (shape, sort, eligible), meter)
@@ -102,29 +104,32 @@ def _look(fitter: Fitter, form: Form, state: State, meter: Meter) -> Fit | None:
 
 
 def _nearest(fitter: Fitter, form: Form, state: State, meter: Meter) -> Iterator[Fit]:
-    """The best choice, then the best without its devices, and without each of them, and so on, the nearest first.
+    """First the best choices that go together, one after the other; then the best without each of the devices of those
+    found, and so on, the nearest first.
 
     Ends when there is nothing more: every set of devices is the best of those that are left at last when all others
     are forbidden.
     """
     shape, sort, free = state
-    known = {free}
+    known: set[int] = set()
     queue: list[tuple[tuple[int, ...], int, int, Fit]] = []
 
-    def look(left: int) -> None:
-        if left in known and left != free:
-            return
+    def look(left: int) -> Fit | None:
+        if left in known or not meter.spend():
+            return None
         known.add(left)
-        if meter.spend():
-            answer = _look(fitter, form, (shape, sort, left), meter)
-            if answer is not None:
-                heappush(queue, (distances(form.signature, answer.objective), len(known), left, answer))
+        fit = _look(fitter, form, (shape, sort, left), meter)
+        if fit is not None:
+            heappush(queue, (distances(form.signature, fit.objective), len(known), left, fit))
+        return fit
 
-    look(free)
+    left, fit = free, look(free)
+    while fit is not None:
+        yield fit
+        left &= ~fit.taken
+        fit = look(left)
     while queue:
         _, _, left, fit = heappop(queue)
         yield fit
-        # First a choice that goes together with this one.
-        look(left & ~fit.taken)
         for device in bits(fit.taken):
             look(left & ~(1 << device))

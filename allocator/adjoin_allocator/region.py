@@ -13,16 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from adjoin_allocator.cost import ISLAND_SCOPES
 from adjoin_allocator.joint import Column, Penalty
 from adjoin_allocator.lot import Kind, Lot, Unit
-from adjoin_allocator.nodes import Sort, State
-from adjoin_allocator.patterns import Pattern, pattern, patterns
+from adjoin_allocator.nodes import Sort
+from adjoin_allocator.patterns import Pattern, pattern
 from adjoin_allocator.place import Spot
 
-NODES = 48
+NODES = 96
 """Nodes that the solver looks at together."""
 
 COLUMNS = 4_000
@@ -37,7 +38,7 @@ LEAST = 4
 GROUPS = 200
 """With more different nodes than this a lot is not small."""
 
-WEIGHED = 1_000
+WEIGHED = 500
 """With more candidate patterns than this what is left behind is not weighed."""
 
 Find = Callable[[Unit], Spot | None]
@@ -52,7 +53,7 @@ class Region:
         units: By kind those that have a place on these nodes.
         waiting: By kind those that have none.
         columns: Candidate patterns; `patterns` has the devices of each.
-        positions: By node of a column where it is.
+        positions: By node of a column where it is, those first that matter most.
         hint: The columns that stand for the places there are.
         complete: Nothing is left out.
     """
@@ -77,16 +78,14 @@ def build(lot: Lot, kinds: Sequence[Kind], focus: Sequence[int], find: Find) -> 
         positions = _part(lot, kinds, sorts, groups, focus, find)
     here = set(positions)
     region = Region([], [], [], positions, [], [], [], complete)
-    kept: list[Sequence[Sort]] = []
-    for kind, mine in zip(kinds, sorts, strict=True):
+    for kind in kinds:
         units = [unit for unit in kind.units if unit.spot is not None and unit.place.position in here]
         waiting = [unit for unit in kind.units if unit.spot is None]
         if units or waiting:
             region.kinds.append(kind)
             region.units.append(units)
             region.waiting.append(waiting)
-            kept.append(mine)
-    _columns(lot, region, kept)
+    _columns(lot, region)
     return region
 
 
@@ -179,35 +178,32 @@ def _part(
     focus: Sequence[int],
     find: Find,
 ) -> list[int]:
-    """The nodes in focus, and nodes to move to: for each kind some like the one where it would go now."""
-    positions = [*dict.fromkeys((*focus, *sorted(lot.at)))][: NODES // 2]
+    """In turn the nodes in focus, and nodes to move to: for each kind some like the one where it would go now."""
+    here = [*dict.fromkeys((*focus, *sorted(lot.at)))][: NODES // 2]
     found = [find(kind.units[0]) for kind in kinds]
     spots = dict.fromkeys(spot.position for spot in found if spot is not None)
-    for position in spots:
-        positions.append(position)
-        positions += groups.get(_key(lot, sorts, position), [])[: max(1, NODES // 2 // len(spots))]
-    return sorted([*dict.fromkeys(positions)][:NODES])
+    alike = [groups.get(_key(lot, sorts, position), [])[: NODES // 2 // len(spots)] for position in spots]
+    there = [*spots, *(position for turn in zip_longest(*alike) for position in turn)]
+    turns = zip_longest(here, there)
+    return [*dict.fromkeys(position for turn in turns for position in turn if position is not None)][:NODES]
 
 
-def _columns(lot: Lot, region: Region, sorts: Sequence[Sequence[Sort]]) -> None:
-    """Candidate patterns of each kind on each node."""
+def _columns(lot: Lot, region: Region) -> None:
+    """Candidate patterns of each kind on each node, those of the nodes that matter most while there is work left."""
     pairs = max(1, len(region.kinds) * len(region.positions))
     bound = min(PATTERNS, max(LEAST, COLUMNS // pairs))
+    meter = lot.meter.half()
     depth = max((2 * len(kind.ask.signature.slots) for kind in region.kinds), default=0)
-    known: dict[tuple[int, State], tuple[list[Pattern], bool]] = {}
+    now: dict[tuple[int, int], dict[int, Pattern]] = {}
     for at, (kind, units) in enumerate(zip(region.kinds, region.units, strict=True)):
-        form = kind.ask.form
-        now: dict[int, dict[int, Pattern]] = {}
         for unit in units:
-            spot = unit.place
-            now.setdefault(spot.position, {})[spot.fit.taken] = pattern(form, spot.fit)
-        for node, position in enumerate(region.positions):
-            state = (lot.nodes.index.views[position].shape, sorts[at][position], lot.free(position))
-            if (at, state) not in known:
-                known[at, state] = patterns(lot.placer.fitter, form, state, bound, lot.meter)
-            found, complete = known[at, state]
+            one = pattern(kind.ask.form, unit.place.fit)
+            now.setdefault((at, unit.place.position), {})[one.fit.taken] = one
+    for node, position in enumerate(region.positions):
+        for at, kind in enumerate(region.kinds):
+            found, complete = lot.patterns(kind.ask, position, bound, meter)
             region.complete = region.complete and complete
-            mine = now.get(position, {})
+            mine = now.get((at, position), {})
             for one in (*mine.values(), *(each for each in found if each.fit.taken not in mine)):
                 if one.fit.taken in mine:
                     region.hint.append(len(region.columns))

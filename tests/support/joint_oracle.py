@@ -1,7 +1,7 @@
 """A second batch optimiser, made to be read: every set of devices for every replica, all of them together.
 
-It reads the rules anew, on the choices and distances of `oracle`. Good for about ten devices. `best` gives what the best
-batch is worth: who is placed, and the distances of all of it.
+It reads the rules anew, on the choices and distances of `oracle`. Good for about ten devices. `best` gives what the
+best batch is worth: who is placed, and the distances of all of it.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class Batch:
     def _approach(self, lot: Lot) -> None:
         """Smaller distances for the same replicas, and the gaps that are left."""
         # Where the number of devices counts, and depends on the node, it has been settled before their distances.
-        counted = lot.varying and lot.pool.objective is Objective.THROUGHPUT
+        counted = bool(lot.varying) and lot.pool.objective is Objective.THROUGHPUT
         groups = kinds(lot.placed, split=counted)
         ideals = {kind: self._ideal(lot, kind) for kind in groups if not self._at_best(lot, kind)}
         far = [kind for kind, ideal in ideals.items() if kind.farthest > ideal]
@@ -200,7 +200,7 @@ class Batch:
         lot.gap = 0.0 if proven else _gap(_summed((None, kind) for kind in groups), bound)
         if lot.unsure:
             devices = sum(unit.place.fit.taken.bit_count() for unit in lot.placed)
-            more = min(lot.unsure, lot.spare)
+            more = min(lot.unsure, lot.spare + devices)
             lot.gap = max(lot.gap, more / (more + devices))
         claims: dict[ClaimUID, tuple[_Costs, _Costs]] = {}
         for kind in groups:

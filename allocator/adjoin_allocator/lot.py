@@ -141,9 +141,9 @@ class Lot:
         return sum(mask.bit_count() for position, mask in enumerate(self.nodes.free) if position not in closed)
 
     @property
-    def varying(self) -> bool:
-        """Whether somebody takes all that there is on a node, so that it depends on the node how much that is."""
-        return any(not count for unit in self.units for count in unit.ask.signature.counts)
+    def varying(self) -> list[Unit]:
+        """Those who take all that there is on a node, so that it depends on the node how much that is."""
+        return [unit for unit in self.units if not all(unit.ask.signature.counts)]
 
     def enter(self, unit: Unit) -> None:
         """The walk has given a unit its place; the ledger knows."""

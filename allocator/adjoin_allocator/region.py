@@ -191,8 +191,11 @@ def _part(
 def _columns(lot: Lot, region: Region) -> None:
     """Candidate patterns of each kind on each node, those of the nodes that matter most while there is work left."""
     pairs = max(1, len(region.kinds) * len(region.positions))
-    bound = min(PATTERNS, max(LEAST, COLUMNS // pairs))
     meter = lot.meter.half()
+    bound = min(PATTERNS, COLUMNS // pairs)
+    if not region.complete:
+        bound = min(bound, meter.left // pairs)
+    bound = max(LEAST, bound)
     depth = max((2 * len(kind.ask.signature.slots) for kind in region.kinds), default=0)
     now: dict[tuple[int, int], dict[int, Pattern]] = {}
     for at, (kind, units) in enumerate(zip(region.kinds, region.units, strict=True)):

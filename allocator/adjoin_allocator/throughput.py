@@ -27,11 +27,11 @@ def fill(lot: Lot, waiting: Sequence[Unit], find: Find) -> None:
     targets = {key: lot.targets(ask) for key, ask in asks.items()}
     hopeful = [unit for unit in waiting if targets.get(same(unit.ask))]
     lot.unsure = 0
-    top = max((unit.level for unit in hopeful), default=0)
-    if not (lot.spare or any(unit.level < top for unit in lot.units)) or not (hopeful or lot.varying):
+    greedy = [unit.level for unit in (*hopeful, *lot.varying)]
+    if not greedy or not (lot.spare or any(unit.level < max(greedy) for unit in lot.units)):
         return
     if lot.budget.spent:
-        lot.unsure = sum(_devices(unit.ask) for unit in hopeful) + lot.spare * lot.varying
+        lot.unsure = sum(_devices(unit.ask) for unit in hopeful) + lot.spare * bool(lot.varying)
         return
     focus = dict.fromkeys(position for each in targets.values() for position in each[:TARGETS])
     region = build(lot, kinds([*lot.units, *hopeful], split=True), list(focus), find)
@@ -53,7 +53,7 @@ def fill(lot: Lot, waiting: Sequence[Unit], find: Find) -> None:
     apply(lot, region, _in_order(lot, program, region, bounds, rules, chosen))
     for level, most in missed.items():
         left = sum(_devices(unit.ask) for unit in hopeful if unit.level == level and unit.spot is None)
-        lot.unsure += min(most, left + lot.spare * lot.varying)
+        lot.unsure += min(most, left + lot.spare * bool(lot.varying))
 
 
 def settled(region: Region) -> list[Total]:

@@ -12,7 +12,7 @@ from itertools import zip_longest
 
 from tests.support.oracle import Bench, takes_claims
 
-from adjoin_allocator import Claim, ClaimUID, DeviceID, Objective, Plan, Snapshot
+from adjoin_allocator import Affinity, Claim, ClaimUID, DeviceID, Objective, Plan, Snapshot
 from adjoin_allocator.topology import wire
 
 Distances = tuple[int, ...]
@@ -88,6 +88,14 @@ def compared(worth: Worth) -> tuple[object, ...]:
     return worth.devices, worth.placed, nearness
 
 
+def ranks(worth: Worth) -> tuple[int, ...]:
+    """Sums of ranks alone, without missing slots at the end."""
+    found = list(worth.nearness[::2])
+    while found and not found[-1]:
+        del found[-1]
+    return tuple(found)
+
+
 def minus(one: Sequence[int], other: Sequence[int]) -> tuple[int, ...]:
     """Level by level."""
     return tuple(a - b for a, b in zip_longest(one, other, fillvalue=0))
@@ -109,10 +117,21 @@ def _choices(snapshot: Snapshot, claim: Claim) -> Mapping[frozenset[DeviceID], D
         if not devices or not takes_claims(snapshot.nodes[name], pool):
             continue
         bench = Bench(pool, devices, wire(devices, pool, beside)[0], held)
+        lines = _unrepeated(claim.affinity)
         for sets in bench.choices(claim.requests, claim.affinity):
             taken = frozenset(devices[at].id for one in sets for at in one)
-            pairs = bench._distances(claim.requests, claim.affinity, sets)
+            pairs = bench._distances(claim.requests, lines, sets)
             distance = tuple(number for pair in pairs for number in pair)
             if taken not in found or distance < found[taken]:
                 found[taken] = distance
     return found
+
+
+def _unrepeated(lines: Sequence[Affinity]) -> list[Affinity]:
+    """A Preferred line over the same requests as an earlier one adds nothing: the distances are the same ones."""
+    found: dict[object, Affinity] = {}
+    for line in lines:
+        first, *others = line.requests
+        same: object = tuple(frozenset((first, other)) for other in others) or first
+        found.setdefault((same, line.policy) if line.scope else line, line)
+    return list(found.values())

@@ -102,8 +102,8 @@ def test_a_later_claim_never_takes_the_place_of_an_earlier_one() -> None:
     assert gap(answer) == 0
 
 
-def test_two_must_move_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No single node can be cleared into what is free: the solver finds the exchange."""
+def test_the_solver_finds_room_where_no_node_is_simply_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clearing nodes, which would do here, is switched off."""
     devices = [
         *(make.device(f"gpu-{at}", "a", switch="s", attributes={"x.example.com/fast": at < 2}) for at in range(4)),
         *(make.device(f"gpu-{at}", "b", root=f"r{at}", attributes={"x.example.com/fast": at < 1}) for at in range(3)),

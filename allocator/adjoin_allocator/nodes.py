@@ -46,6 +46,9 @@ class Shape:
         return self.wiring.size
 
 
+Value = tuple[type, AttributeScalar]
+"""One value of an attribute, told apart by its type too."""
+
 Values = tuple[int, ...]
 """One attribute on one node: per distinct value the mask of the devices that have it, ascending. Which value it is does
 not matter, only who shares it; a device in no mask has none."""
@@ -75,14 +78,26 @@ State = tuple[Shape, Sort, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Having:
+    """Devices of a request, by its place, must have a value; `every` one that it matches when it takes them all."""
+
+    request: int
+    attribute: str
+    value: Value
+    every: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """What makes the sort of a node: the device name and selectors of each request, the attribute of each line, and
-    what others want.
+    what others want. `having`: a request may only have devices with this value (among others) of an attribute; where it
+    takes all that match on a node, all of them must.
     """
 
     requests: tuple[tuple[str, tuple[Selector, ...]], ...]
     attributes: tuple[str, ...]
     demand: Demand = ()
+    having: tuple[Having, ...] = ()
 
 
 Tally = tuple[tuple[str, Standing, int], ...]
@@ -110,6 +125,7 @@ class NodeView:
     tally: Tally
     mismatch: Mismatch | None
     _eligible: dict[tuple[str, tuple[Selector, ...]], int] = field(default_factory=dict)
+    _sharing: dict[str, Mapping[Value, int]] = field(default_factory=dict)
     _values: dict[str, Values] = field(default_factory=dict)
     _bundles: dict[Want, tuple[Bundle, ...]] = field(default_factory=dict)
 
@@ -134,15 +150,24 @@ class NodeView:
         """Who shares which value of an attribute (full name or alias)."""
         found = self._values.get(name)
         if found is None:
-            shared: dict[tuple[type, AttributeScalar], int] = {}
+            found = tuple(sorted(set(self.sharing(name).values())))
+            if len(self._values) >= SELECTIONS:
+                self._values.clear()
+            self._values[name] = found
+        return found
+
+    def sharing(self, name: str) -> Mapping[Value, int]:
+        """Which devices have which value of an attribute (full name or alias)."""
+        found = self._sharing.get(name)
+        if found is None:
+            shared: dict[Value, int] = {}
             for index, device in enumerate(self.devices):
                 for value in attribute_values(device, self.pool, name) or ():
                     key = (type(value), value)
                     shared[key] = shared.get(key, 0) | 1 << index
-            found = tuple(sorted(set(shared.values())))
-            if len(self._values) >= SELECTIONS:
-                self._values.clear()
-            self._values[name] = found
+            if len(self._sharing) >= SELECTIONS:
+                self._sharing.clear()
+            found = self._sharing[name] = shared
         return found
 
     def bundles(self, want: Want) -> tuple[Bundle, ...]:
@@ -262,7 +287,7 @@ class Nodes:
             return known[1]
         demand = question.demand
         plain = not question.attributes and not any(selectors for _, selectors in question.requests)
-        plain = plain and all(wanted.want.plain for wanted in demand)
+        plain = plain and not question.having and all(wanted.want.plain for wanted in demand)
         assumed = bool(demand)
         by_shape: dict[Shape, Sort] = {}
         sorts = []
@@ -270,6 +295,11 @@ class Nodes:
             sort = by_shape.get(view.shape) if plain else None
             if sort is None:
                 eligible = tuple(view.eligible(kind, selectors) for kind, selectors in question.requests)
+                for one in question.having:
+                    narrowed = eligible[one.request] & view.sharing(one.attribute).get(one.value, 0)
+                    if one.every and narrowed != eligible[one.request]:
+                        narrowed = 0
+                    eligible = (*eligible[: one.request], narrowed, *eligible[one.request + 1 :])
                 values = tuple(view.values(name) for name in question.attributes)
                 wanted_here = stakes([(wanted, view.bundles(wanted.want)) for wanted in demand])
                 sort = self._sort(eligible, values, wanted_here, assumed)

@@ -194,9 +194,7 @@ def grow(index: PoolIndex, levels: Sequence[FabricLevel], paths: Sequence[Path])
                 level=level,
                 paths=tuple(ordered),
                 parent=np.array([above[one[:-1]] for one in ordered], dtype=np.int64),
-                domain=np.array(
-                    [number.get(one[: place + 1], -1) if len(one) > place else -1 for one in paths], np.int64
-                ),
+                domain=np.array(domain, dtype=np.int64),
             )
         )
         above = number

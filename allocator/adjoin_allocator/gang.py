@@ -162,9 +162,11 @@ def arrange(
     demand: Demand = (),
     room: Room | None = None,
     what_if: WhatIf = AS_IT_IS,
+    count_only: bool = False,
 ) -> Outcome:
-    """The best places for the missing members. Costs a step for each node and some for each state of nodes, for each
-    value that members may share.
+    """The best places for the missing members, or with `count_only` how many there are: then `members` is empty and
+    `most` what would be placed, or the most that could be had of a gang that would be too small. Costs a step for each
+    node and some for each state of nodes, for each value that members may share.
     """
     lines = [line for line in gang.claim.affinity if line.scope is None]
     shared = [at for at, line in enumerate(lines) if line.over_gang and line.policy is Policy.MATCH]
@@ -182,7 +184,7 @@ def arrange(
             break
         asks = tuple(_sharing(placer, ask, dict(zip(shared, values, strict=True))) for ask in gang.asks)
         seats = Seats(placer, memo, asks, demand, room, what_if.spare, what_if.opened)
-        trial = _Attempt(gang, tree, seats).run()
+        trial = _Attempt(gang, tree, seats, count_only).run()
         states, limit = states + seats.states, limit or seats.limit
         if states > STATE_LIMIT:
             return Outcome((), 0, Shortage(0, 0, 0), STATE_LIMIT + 1, True)
@@ -196,7 +198,7 @@ def arrange(
         most=best.most,
         shortage=None if whole else best.shortage,
         states=states,
-        limit=limit and not whole,
+        limit=limit and not whole and best.most < len(gang.missing),
         apart=best.apart,
         nodes=best.nodes,
     )
@@ -256,7 +258,7 @@ class _Trial:
 
     @property
     def key(self) -> tuple[object, ...]:
-        return -len(self.members), -self.most, self.rank
+        return -self.most, self.rank
 
 
 @dataclass(slots=True, eq=False)
@@ -266,6 +268,7 @@ class _Attempt:
     gang: Gang
     tree: FabricTree
     seats: Seats
+    count_only: bool = False
     _keys: dict[int, Key] = field(default_factory=dict)
     _rooms: dict[int, int] = field(default_factory=dict)
 
@@ -287,7 +290,7 @@ class _Attempt:
         order: list[tuple[int, int]] = []
         for domain, indexes in joining.items():
             level = tree.level(claim.fabric.segment.level if claim.fabric.segment else "")
-            lots = self._place(Ground(tree, rooms, held), Wish(len(indexes), 1, level, inside=domain))
+            lots = self._place(Spreader(Ground(tree, rooms, held), Wish(len(indexes), 1, level, inside=domain)))
             places = [] if lots is None else list(_walk(lots[1]))
             for index, position in zip(indexes, places, strict=False):
                 order.append((index, position))
@@ -306,17 +309,23 @@ class _Attempt:
             level=tree.level(segment.level) if segment is not None else WHOLE,
         )
         ground = Ground(tree, rooms, held)
-        found = self._place(ground, wish) if free else None
+        spreader = Spreader(ground, wish)
+        shortage = spreader.shortage()
+        if self.count_only:
+            most = len(order) + (shortage.most if shortage.most >= least else 0)
+            return _Trial((), most or shortage.most, (), shortage, nodes=nodes)
+        found = self._place(spreader) if free else None
         rank: tuple[object, ...] = ()
         if found is not None:
             rank, picked = found
             order += self._numbered(free, picked)
-        for position in dict.fromkeys(position for _, position in order):
-            indexes = [index for index, where in order if where == position]
+        together: dict[int, list[int]] = {}
+        for index, position in order:
+            together.setdefault(position, []).append(index)
+        for position, indexes in together.items():
             chosen = self.seats.choose(self._keys[position], len(indexes))
             members += [Member(index, position, seat) for index, seat in zip(sorted(indexes), chosen, strict=True)]
         members.sort(key=lambda member: member.index)
-        shortage = Spreader(ground, wish).shortage()
         return _Trial(tuple(members), len(order) if members else shortage.most, rank, shortage, nodes=nodes)
 
     def _capacities(self) -> Integers:
@@ -359,13 +368,13 @@ class _Attempt:
     # From a layout to nodes
 
     def _place(
-        self, ground: Ground, wish: Wish
+        self, spreader: Spreader
     ) -> tuple[tuple[object, ...], Sequence[tuple[Lot, list[tuple[int, int]]]]] | None:
         """The best layout with its nodes: by lot, in rank order, positions and how many go there."""
-        layouts = Spreader(ground, wish).layouts()
+        layouts = spreader.layouts()
         if not layouts:
             return None
-        if layouts[0].level == ground.depth:
+        if layouts[0].level == spreader.ground.depth:
             ranks = {layout.domain: layout.rank for layout in layouts}
             number = layouts[0].members
             (position,) = self._pick(ranks, number, 1, ranks)

@@ -43,8 +43,8 @@ class Desk:
     room: Room | None = None
 
     def ask(self, gang: Gang, what_if: WhatIf = AS_IT_IS) -> Outcome:
-        """What could be had of a gang."""
-        return arrange(self.placer, self.memo, self.tree, gang, room=self.room, what_if=what_if)
+        """How much could be had of a gang."""
+        return arrange(self.placer, self.memo, self.tree, gang, room=self.room, what_if=what_if, count_only=True)
 
     def edited(self, gang: Gang, claim: Claim) -> Gang:
         """The gang with an edited claim."""
@@ -59,7 +59,7 @@ def explain_gang(desk: Desk, gang: Gang) -> tuple[tuple[Reason, ...], str | None
     """The reasons, the most actionable first (there is always one), and the nearest change."""
     outcome = desk.ask(gang)
     nodes = len(desk.tree.index.views)
-    if outcome.limit and not outcome.members:
+    if outcome.limit:
         message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
         return (Reason(Code.SEARCH_LIMIT, nodes, message),), None
     teller = _Teller(desk, gang, outcome)
@@ -353,7 +353,8 @@ def nearest_gang(desk: Desk, gang: Gang, outcome: Outcome) -> str | None:
     is planned in the same ledger to prove it.
     """
     for words, claim in _edits(desk, gang, outcome):
-        if desk.ask(desk.edited(gang, claim)).members:
+        changed = desk.edited(gang, claim)
+        if desk.ask(changed).most >= changed.least:
             return words
     return None
 

@@ -318,11 +318,14 @@ class Spreader:
                 for share in [Share((at,), members, members)]
             ]
         tables = _Tables(self, level, members)
+        left = {domain: int(self.ground.totals(level)[domain]) - members for domain in domains}
+        if not level < self.wish.preferred < self.ground.depth:
+            # What is left over decides first, and tables are only made where it is least.
+            domains = tuple(domain for domain in domains if left[domain] == min(left.values()))
         ranked: list[tuple[tuple[int, ...], int]] = []
         for domain in domains:
             preferred, cost = tables.cost(level, domain)
-            left = int(self.ground.totals(level)[domain]) - members
-            ranked.append(((preferred, left, cost, *self._left_above(level, domain)), domain))
+            ranked.append(((preferred, left[domain], cost, *self._left_above(level, domain)), domain))
         least = min(rank for rank, _ in ranked)
         return [
             Layout(level, domain, members, rank, tables.lots(level, domain)) for rank, domain in ranked if rank == least
@@ -374,23 +377,36 @@ class _Tables:
         ground = spreader.ground
         self.units = bool(spreader.size) and self.top < spreader.wish.level
         self.packed = self.units and self.members < spreader.wish.number
-        most = int(ground.room.max(initial=0))
-        levels = range(self.top + 1, ground.depth)
-        deepest = max((most, *(int(ground.totals(level).max(initial=0)) for level in levels)))
         number = self.members + len(ground.held_at)
-        width_used = number.bit_length()
         self._used, self._left = [0] * (ground.depth + 1), [0] * (ground.depth + 1)
         shift = 0
         for level in range(ground.depth, self.top, -1):
+            domains, most = self._bounds(level)
             self._left[level] = 1 << shift
-            shift += (number * (most if level == ground.depth else deepest)).bit_length()
+            shift += (min(number, domains) * most).bit_length()
             self._used[level] = 1 << shift
-            shift += width_used
+            shift += min(number, domains).bit_length()
         self._shift = shift
         if self.top < spreader.wish.preferred < ground.depth:
             self._used[spreader.wish.preferred] += 1 << shift
-            shift += width_used
+            shift += number.bit_length()
         self._type = np.int64 if shift < 62 else object
+
+    def _bounds(self, level: int) -> tuple[int, int]:
+        """How many domains of a level (or nodes that are their own) one domain of the top has, and the most that can be
+        left in one of them.
+        """
+        ground = self.spreader.ground
+        tree = ground.tree
+        used = np.flatnonzero(ground.room)
+        above, here = tree.domains(self.top)[used], tree.domains(level)[used]
+        loose = np.bincount(above[(here < 0) & (above >= 0)], minlength=1)
+        known = np.unique(here[here >= 0])
+        over = tree.domains(self.top)[ground.first(level)[known]]
+        counts = np.bincount(over[over >= 0], minlength=1)
+        most = max(int(ground.totals(level).max(initial=0)), int(ground.room.max(initial=0)))
+        spare = 0 if len(ground.held_at) else 1  # Where members are in place, all may be left.
+        return int(counts.max() + loose.max()), max(0, most - spare)
 
     def cost(self, level: int, domain: int) -> tuple[int, int]:
         """Domains of the preferred level that are used, and the cost below, of all members in a domain."""

@@ -5,11 +5,12 @@ out come `Member`s, or a `Short` that says how many could be had and where. Noth
 other's choices because they are chosen together.
 
 1. How many members each state of nodes holds (`seats`), for each value that members may have to share (`over: Gang`).
-2. Missing members of segments that have members in place join them.
-3. All others are spread over the tree (`spread`): the most members, then the smallest domain, then the least left over.
-4. Among equal layouts, and among nodes that hold as many, the objective of the choice in the node decides, then the
+2. Where no two members may share a value, they are placed by `apart`.
+3. Missing members of segments that have members in place join them.
+4. All others are spread over the tree (`spread`): the most members, then the smallest domain, then the least left over.
+5. Among equal layouts, and among nodes that hold as many, the objective of the choice in the node decides, then the
    less loaded node, then stable order.
-5. Indexes follow the tree: consecutive members share a node, a rack, a block as far as can be.
+6. Indexes follow the tree: consecutive members share a node, a rack, a block as far as can be.
 
 A gang that has no member in place gets at least `gang_min` or nothing; once it is in place, and for replicas that are
 no gang, as many as fit.
@@ -24,11 +25,12 @@ from itertools import product
 
 import numpy as np
 
+from adjoin_allocator.apart import Apart, Line, TooMany
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fabric import WHOLE, FabricTree, Integers
 from adjoin_allocator.fit import STATE_LIMIT
 from adjoin_allocator.model import Affinity, Claim, Pool
-from adjoin_allocator.nodes import Having, Value
+from adjoin_allocator.nodes import Having, PoolIndex, Value
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.seats import Key, Room, Seat, SeatMemo, Seats, total
 from adjoin_allocator.spread import Ground, Lot, Shortage, Spreader, Wish
@@ -137,6 +139,8 @@ def gang_flaw(pool: Pool, claim: Claim) -> str | None:
     if claim.gang_min is not None and not 1 <= claim.gang_min <= claim.replicas:
         return f"gang.minReplicas is {claim.gang_min}, which is not between 1 and its {claim.replicas} replicas"
     for line in claim.affinity:
+        if line.over_gang and line.policy is Policy.DISTINCT and fabric.segment is not None:
+            return f"{line.attribute} is Distinct over the gang, which fabric.segment cannot be combined with"
         if line.over_gang and line.scope is not None:
             return f"affinity with scope {line.scope} is over the gang, which only attributes can be"
     return None
@@ -177,6 +181,11 @@ def arrange(
             return Outcome((), 0, Shortage(0, 0, 0), 0, False, strange=lines[at].attribute)
         choices.append(shareable)
     best: _Trial | None = None
+    distinct = tuple(
+        (at - sum(other < at for other in shared), line.attribute)
+        for at, line in enumerate(lines)
+        if line.over_gang and line.policy is Policy.DISTINCT
+    )
     states, limit = 0, False
     for number, values in enumerate(product(*choices)):
         if number >= VALUES:
@@ -184,7 +193,7 @@ def arrange(
             break
         asks = tuple(_sharing(placer, ask, dict(zip(shared, values, strict=True))) for ask in gang.asks)
         seats = Seats(placer, memo, asks, demand, room, what_if.spare, what_if.opened)
-        trial = _Attempt(gang, tree, seats, count_only).run()
+        trial = _Attempt(gang, tree, seats, count_only, distinct).run()
         states, limit = states + seats.states, limit or seats.limit
         if states > STATE_LIMIT:
             return Outcome((), 0, Shortage(0, 0, 0), STATE_LIMIT + 1, True)
@@ -208,18 +217,29 @@ def _values(placer: Placer, gang: Gang, line: Affinity) -> list[Value] | None:
     """Values that all members may share, in one fixed order; None when those in place have none in common."""
     index = placer.ledger.pools[gang.claim.pool].index
     common: set[Value] | None = None
-    for replica in gang.claim.placed:
-        if replica.index in gang.held:
-            view = index.views[gang.held[replica.index]]
-            sharing = view.sharing(line.attribute)
-            for device in replica.devices:
-                if device.request.partition("/")[0] in line.requests and device.id in view.bit:
-                    mine = {value for value, mask in sharing.items() if mask >> view.bit[device.id] & 1}
-                    common = mine if common is None else common & mine
+    for values in _device_values(gang, index, line.attribute, line.requests):
+        common = set(values) if common is None else common & values
     if common is None:
         common = {value for view in index.views for value in view.sharing(line.attribute)}
         return sorted(common, key=_value_order)
     return sorted(common, key=_value_order) or None
+
+
+def _device_values(gang: Gang, index: PoolIndex, attribute: str, requests: Sequence[str]) -> Iterator[frozenset[Value]]:
+    """The values of each device of members in place that is still there."""
+    for replica in gang.claim.placed:
+        if replica.index in gang.held:
+            view = index.views[gang.held[replica.index]]
+            sharing = view.sharing(attribute)
+            for device in replica.devices:
+                if device.request.partition("/")[0] in requests and device.id in view.bit:
+                    bit = view.bit[device.id]
+                    yield frozenset(value for value, mask in sharing.items() if mask >> bit & 1)
+
+
+def _held_values(gang: Gang, index: PoolIndex, attribute: str, requests: Sequence[str]) -> frozenset[Value]:
+    """All values that members in place have."""
+    return frozenset[Value]().union(*_device_values(gang, index, attribute, requests))
 
 
 def _value_order(value: Value) -> tuple[str, object]:
@@ -269,6 +289,7 @@ class _Attempt:
     tree: FabricTree
     seats: Seats
     count_only: bool = False
+    distinct: tuple[Line, ...] = ()
     _keys: dict[int, Key] = field(default_factory=dict)
     _rooms: dict[int, int] = field(default_factory=dict)
 
@@ -284,6 +305,8 @@ class _Attempt:
         inside = Ground(tree, rooms, held).common(required) if required != WHOLE else None
         if inside == -1:
             return _Trial((), 0, (), Shortage(0, 0, int(rooms.sum())), required)
+        if self.distinct:
+            return self._apart(Ground(tree, rooms, held), required, inside, nodes)
         joining, free = self._by_segment(required)
         members: list[Member] = []
         taken: dict[int, int] = {}
@@ -327,6 +350,36 @@ class _Attempt:
             members += [Member(index, position, seat) for index, seat in zip(sorted(indexes), chosen, strict=True)]
         members.sort(key=lambda member: member.index)
         return _Trial(tuple(members), len(order) if members else shortage.most, rank, shortage, nodes=nodes)
+
+    def _apart(self, ground: Ground, required: int, inside: int | None, nodes: int) -> _Trial:
+        """Places members no two of which share a value."""
+        gang = self.gang
+        wish = Wish(len(gang.missing), gang.least, required, inside=inside)
+        spent = {line: _held_values(gang, self.tree.index, line[1], self._requests(line)) for line in self.distinct}
+        try:
+            found = Apart(self.seats, ground, wish, self.distinct, self._keys, spent).best()
+        except TooMany:
+            self.seats.limit = True
+            found = None
+        total_ = int(ground.room.sum())
+        if found is None:
+            return _Trial((), 0, (), Shortage(0, 0, total_), nodes=nodes)
+        shortage = Shortage(found.members, ground.above(found.level, found.domain, required), total_)
+        members: list[Member] = []
+        if found.members >= gang.least and not self.count_only:
+            places = [(position, seat) for position, seats in found.seats for seat in seats]
+            members = [
+                Member(index, position, seat) for index, (position, seat) in zip(gang.missing, places, strict=False)
+            ]
+        cost = self._plain_cost(members)
+        return _Trial(tuple(members), found.members, (-found.level, found.left, cost), shortage, nodes=nodes)
+
+    def _requests(self, line: Line) -> tuple[str, ...]:
+        ask = self.seats.asks[0]
+        return tuple(ask.requests[request].name for request in ask.signature.attributes[line[0]].requests)
+
+    def _plain_cost(self, members: Sequence[Member]) -> tuple[int, ...]:
+        return tuple(sum(parts) for parts in zip(*(total([member.seat]) for member in members), strict=False))
 
     def _capacities(self) -> Integers:
         """By position how many members a node holds, as far as it matters."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from adjoin_allocator.cost import Signature, Term
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Form, Misfit, Obstacle, countable
-from adjoin_allocator.nodes import Sort, State
+from adjoin_allocator.nodes import Sort, State, Values
 from adjoin_allocator.place import Ask, Placer
 
 Room = Callable[[int], int]
@@ -59,6 +59,7 @@ class SeatMemo:
         self._bound = bound
         self._fillings: dict[tuple[tuple[Form, ...], Key], Filling] = {}
         self._sorts: dict[tuple[Sort, int], Sort] = {}
+        self._narrowed: dict[tuple[tuple[int, ...], tuple[Values, ...]], Sort] = {}
 
     def filling(self, placer: Placer, forms: tuple[Form, ...], key: Key) -> Filling:
         """The fullest filling of a node in this state, whatever others want."""
@@ -68,6 +69,15 @@ class SeatMemo:
             if len(self._fillings) >= self._bound:
                 self._fillings.clear()
             self._fillings[forms, key] = found
+        return found
+
+    def narrowed(self, eligible: tuple[int, ...], values: tuple[Values, ...]) -> Sort:
+        """The sort with these eligible devices, always the same object while it is remembered."""
+        found = self._narrowed.get((eligible, values))
+        if found is None:
+            if len(self._narrowed) >= self._bound:
+                self._narrowed.clear()
+            found = self._narrowed[eligible, values] = Sort(eligible, values)
         return found
 
     def _fill(self, placer: Placer, forms: tuple[Form, ...], key: Key) -> Filling:

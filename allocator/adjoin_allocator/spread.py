@@ -304,8 +304,8 @@ class Spreader:
         return WHOLE, ()
 
     def layouts(self) -> list[Layout]:
-        """The best layouts, equal in all that is minimised here, in stable order; one for each different table. Empty
-        when fewer than the least fit. At the level of nodes all nodes that take all members, with equal rank.
+        """The best layouts, equal in all that is minimised here, in stable order. Empty when fewer than the least fit.
+        At the level of nodes all nodes that take all members, with what is left above them.
         """
         members = self.members()
         if members < max(1, self.wish.least):

@@ -313,7 +313,8 @@ class _Attempt:
         order: list[tuple[int, int]] = []
         for domain, indexes in joining.items():
             level = tree.level(claim.fabric.segment.level if claim.fabric.segment else "")
-            lots = self._place(Spreader(Ground(tree, rooms, held), Wish(len(indexes), 1, level, inside=domain)))
+            beside = np.where(tree.domains(level) == domain, held, 0)
+            lots = self._place(Spreader(Ground(tree, rooms, beside), Wish(len(indexes), 1, level, inside=domain)))
             places = [] if lots is None else list(_walk(lots[1]))
             for index, position in zip(indexes, places, strict=False):
                 order.append((index, position))

@@ -116,15 +116,16 @@ class _Teller:
             return
         loose = desk.ask(desk.edited(gang, replace(gang.claim, fabric=Fabric())))
         single = tuple(replace(line, over_gang=False) for line in gang.claim.affinity)
+        alone = loose
+        if single != gang.claim.affinity:
+            alone = desk.ask(desk.edited(gang, replace(gang.claim, affinity=single, fabric=Fabric())))
         if loose.most >= self.needed:
             yield from self._fabric(loose.most)
-        elif single != gang.claim.affinity:
-            alone = desk.ask(desk.edited(gang, replace(gang.claim, affinity=single, fabric=Fabric())))
-            if alone.most >= self.needed:
-                yield from self._values(loose.most)
+        elif alone.most >= self.needed:
+            yield from self._values(loose.most)
         yield from self._helps()
-        if loose.most < self.needed:
-            yield from self._scarce(loose.most)
+        if alone.most < self.needed:
+            yield from self._scarce(alone.most)
 
     # The fabric
 
@@ -164,7 +165,8 @@ class _Teller:
         what, where = self._condition(fabric)
         whole = desk.ask(gang, WhatIf(spare=self._empty()))
         if whole.most >= self.needed:
-            message = f"needs {self.needed} members {what}, {where} has most free: {self.outcome.most}"
+            message = f"needs {self.needed} members {what}, "
+            message += f"{where} has most free: {self.outcome.most}" if self.outcome.most else "no place has one free"
             yield Reason(Code.FRAGMENTED, self.outcome.nodes, f"{message} ({most} in the pool)")
         else:
             message = f"needs {self.needed} members {what}, at most {whole.most} fit so even when all is free"
@@ -177,8 +179,8 @@ class _Teller:
         what = f"in one {fabric.required}" if fabric.required else ""
         if fabric.segment is not None:
             what += (" and " if what else "") + f"in segments of {fabric.segment.size} by {fabric.segment.level}"
-        where = tree.told(level, shortage.domain) if shortage is not None and level != WHOLE else "the pool"
-        return what, where
+        some = shortage is not None and shortage.most > 0 and level != WHOLE
+        return what, tree.told(level, shortage.domain) if some and shortage is not None else "the pool"
 
     def _empty(self) -> dict[int, int]:
         """What would be free too, were nothing given out."""

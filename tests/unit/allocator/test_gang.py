@@ -390,7 +390,7 @@ def changed(snapshot: Snapshot, words: str) -> Snapshot:
     elif " replicas instead of " in words:
         number = int(words.split()[2])
         claim = replace(claim, replicas=number, gang_min=number)
-    elif words.startswith("fits without M") or words.startswith("fits without D"):
+    elif words.startswith(("fits without M", "fits without D")):
         claim = replace(claim, affinity=tuple(line for line in lines if not line.attribute))
     elif words.startswith("fits without the selectors "):
         claim = replace(claim, requests=tuple(replace(one, selectors=()) for one in requests))

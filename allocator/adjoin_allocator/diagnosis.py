@@ -9,14 +9,16 @@ what is unknown met. Nothing is taken here and no sentence is made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from adjoin_allocator.cost import Mode, Signature
 from adjoin_allocator.fit import Misfit, Obstacle, enough, relaxed
+from adjoin_allocator.ledger import STANDINGS
 from adjoin_allocator.nodes import PoolIndex, Shape, Sort, State
 from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.states import Masks
 from adjoin_allocator.terms import HoldKind, Scope, Standing
 
 
@@ -52,8 +54,9 @@ class Group:
     """Nodes that are equal for the ask.
 
     Attributes:
-        positions: Which, ascending.
-        free: Devices that could be given.
+        positions: Which, ascending; as long as the ledger does not change.
+        free: Devices that could be given, up to exchanges of like devices, as all masks here: what a node itself has
+            is in `Diagnosis.masks`.
         closed: Why it takes nothing new (class of `nodes.closed`), or "".
         spare: By what would help, devices that are not free for that reason.
         roomy: Enough devices, were all of them free.
@@ -64,7 +67,7 @@ class Group:
         blockers: Lines in the way where enough devices are free together.
     """
 
-    positions: tuple[int, ...]
+    positions: Sequence[int]
     shape: Shape
     sort: Sort
     free: int
@@ -92,6 +95,7 @@ class Diagnosis:
         free: By request those of them that are free.
         needed: By request how many it takes (of `all`, the fewest that match on a node).
         foreign: By request who else than the snapshot's claims holds such devices, with how many.
+        masks: By position what is free on a node, and what is not.
     """
 
     ask: Ask
@@ -101,40 +105,27 @@ class Diagnosis:
     free: tuple[int, ...]
     needed: tuple[int, ...]
     foreign: tuple[Mapping[str, int], ...]
+    masks: Callable[[int], Masks]
 
 
-_STANDING = {
-    Help.UNHEALTHY: Standing.UNHEALTHY,
-    Help.WITHHELD: Standing.WITHHELD,
-    Help.UNGUARDED: Standing.UNGUARDED,
-}
+_HELP = {Standing.UNHEALTHY: Help.UNHEALTHY, Standing.WITHHELD: Help.WITHHELD, Standing.UNGUARDED: Help.UNGUARDED}
+
+
+def spared(masks: Masks) -> dict[Help, int]:
+    """By what would help, devices of a node that are not free for that reason."""
+    standing = {_HELP[stand]: mask for stand, mask in zip(STANDINGS, masks.standing, strict=True)}
+    return {Help.RELEASING: masks.back, **standing}
 
 
 def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
     """Looks at every node of the pool for one replica of `ask`."""
     ledger = placer.ledger.pools[ask.pool]
-    index = ledger.index
-    members: dict[tuple[Shape, Sort, int, str, tuple[int, ...]], list[int]] = {}
-    # Most nodes have nothing but free and held devices, and those of one state are a group as they are.
-    special = index.odd | ledger.returning
-    nothing = (0,) * len(Help)
-    sorts = placer.sorts(ask)
-    for (shape, sort, free), positions in ledger.buckets(sorts).states.items():
-        plain = [position for position in positions if position not in special]
-        if plain:
-            members[shape, sort, free, "", nothing] = plain
-    for position in special:
-        view, sort, free = index.views[position], sorts[position], ledger.free[position]
-        unheld = ~ledger.held(position)
-        ours = (view.standing[standing] & unheld for standing in _STANDING.values())
-        spare = (ledger.back(position) & view.offered, *ours)
-        shut = index.closed[position][0] if position in index.closed else ""
-        members.setdefault((view.shape, sort, free, shut, spare), []).append(position)
-    for positions in members.values():
-        positions.sort()
+    index, states = ledger.index, placer.states(ask)
+    sorts, examples = states.classes.sorts(ask.question), states.classes.examples
     groups = tuple(
-        _group(placer, ask, tuple(positions), shape, sort, free, shut, dict(zip(Help, spare, strict=True)))
-        for (shape, sort, free, shut, spare), positions in sorted(members.items(), key=lambda member: member[1])
+        _group(placer, ask, states.members[number], examples[kind.number].shape, sorts[kind.number], kind.masks)
+        for number in sorted(states.live, key=lambda number: states.members[number][0])
+        for kind in (states.kinds[number],)
     )
     requests = range(len(ask.requests))
     return Diagnosis(
@@ -149,31 +140,32 @@ def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
             else min((g.sort.eligible[r].bit_count() for g in groups if g.sort.eligible[r]), default=1)
             for r, request in enumerate(ask.requests)
         ),
-        foreign=_foreign(placer, ask, sorts),
+        foreign=_foreign(placer, ask, lambda position: sorts[states.classes.of[position]]),
+        masks=ledger.masks,
     )
 
 
-def _foreign(placer: Placer, ask: Ask, sorts: Sequence[Sort]) -> tuple[Mapping[str, int], ...]:
+def _foreign(placer: Placer, ask: Ask, sort: Callable[[int], Sort]) -> tuple[Mapping[str, int], ...]:
     counts: tuple[Counter[str], ...] = tuple(Counter() for _ in ask.requests)
     for device, hold in placer.ledger.holds.items():
         found = placer.nodes.locate(device) if hold.kind is HoldKind.FOREIGN else None
         if found is not None and found[0].pool.name == ask.pool:
             _, position, bit = found
             for request, count in enumerate(counts):
-                count[hold.holder] += sorts[position].eligible[request] >> bit & 1
+                count[hold.holder] += sort(position).eligible[request] >> bit & 1
     return tuple(+count for count in counts)
 
 
 def _group(
     placer: Placer,
     ask: Ask,
-    positions: tuple[int, ...],
+    positions: Sequence[int],
     shape: Shape,
     sort: Sort,
-    free: int,
-    shut: str,
-    spare: dict[Help, int],
+    masks: Masks,
 ) -> Group:
+    free, shut, spare = masks.free, masks.shut, spared(masks)
+
     def fits(mask: int) -> bool:
         return placer.fitter.fits(ask.form, (shape, sort, mask))
 

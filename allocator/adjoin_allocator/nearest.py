@@ -85,7 +85,7 @@ def _changed(ask: Ask, at: int, request: Request) -> tuple[Request, ...]:
 
 def _count_edits(placer: Placer, ask: Ask) -> Iterator[Edit]:
     """Fewer devices: of one request, the greatest count first; then of all, keeping their ratio."""
-    states = placer.ledger.pools[ask.pool].buckets(placer.sorts(ask)).states
+    states = placer.open_states(ask)
     edits: list[tuple[int, int, Edit]] = []
     for at, request in enumerate(ask.requests):
         most = max(((sort.eligible[at] & free).bit_count() for _, sort, free in states), default=0)

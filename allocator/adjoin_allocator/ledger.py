@@ -15,18 +15,17 @@ that it has already given.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from operator import is_not
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
-from adjoin_allocator.demand import Market, want
+from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.hosts import NOTHING, Hosts
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica
 from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
-from adjoin_allocator.results import DeviceCounts
+from adjoin_allocator.results import Counts
 from adjoin_allocator.snapshot import Claims, Snapshot, path
 from adjoin_allocator.states import Classes, Masks, States
 from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
@@ -67,6 +66,16 @@ class Buckets:
 STANDINGS = (Standing.UNHEALTHY, Standing.WITHHELD, Standing.UNGUARDED)
 """Standings of devices that are there and cannot be given, in the order of `Masks.standing`."""
 
+_FREE, _ALLOCATED, _RESERVED, _RELEASING, _UNHEALTHY, _MISSING = range(6)
+_COUNTED = {
+    Standing.OFFERED: _FREE,
+    Standing.UNHEALTHY: _UNHEALTHY,
+    Standing.WITHHELD: _UNHEALTHY,
+    Standing.UNGUARDED: _RESERVED,
+    Standing.MISSING: _MISSING,
+}
+"""As what a device counts that nobody holds."""
+
 _NONE = (0,) * len(STANDINGS)
 
 ANSWERS = 256
@@ -81,6 +90,7 @@ class PoolLedger:
     Attributes:
         free: By position the devices that can be given.
         version: What is in the ledger; equal numbers mean equal contents.
+        current: Nodes in states, as they were last asked for and are kept up.
     """
 
     def __init__(self, nodes: Nodes, index: PoolIndex) -> None:
@@ -97,13 +107,16 @@ class PoolLedger:
         self._held: dict[int, tuple[int, int]] = {}
         """By position what somebody has, and of it what is on its way back; positions where nobody has anything are
         left out."""
-        self._states: States | None = None
+        self.current: States | None = None
         self._buckets: dict[int, Buckets] = {}
         self._answers: dict[Hashable, tuple[int, object]] = {}
-        self._tally: Counter[tuple[str, Standing]] = Counter(index.tally)
-        """Devices that nobody holds, by name and standing."""
-        self._allocated: Counter[str] = Counter()
-        self._releasing: Counter[str] = Counter()
+        names = dict.fromkeys((*(name.name for name in index.pool.devices), *(kind for kind, _ in index.tally)))
+        self._numbers = {name: (0, [0] * 6) for name in names}
+        """By device name its capacity, and the other counts in the order of `DeviceCounts`."""
+        for (name, stand), number in index.tally.items():
+            capacity, numbers = self._numbers[name]
+            numbers[_COUNTED[stand]] += number
+            self._numbers[name] = (capacity + number, numbers)
 
     def back(self, position: int) -> int:
         """Devices of a node that are on their way back."""
@@ -147,14 +160,17 @@ class PoolLedger:
         """Nodes in states that are each equal for the question, kept up from now on. The object is another one when
         what it says of a number no longer holds.
         """
-        states = self._states
-        if states is None or states.stale:
-            classes = Classes(self._nodes, self.index) if states is None else states.classes
-            states = self._states = States(classes, map(self.masks, range(len(self.free))))
-        if not states.classes.covers(question):
-            classes = states.classes.refined(question)
-            states = self._states = States(classes, map(self.masks, range(len(self.free))))
-        return states
+        classes = Classes(self._nodes, self.index) if self.current is None else self.current.classes
+        if not classes.covers(question):
+            classes = classes.refined(question)
+        if self.current is None or self.current.classes is not classes:
+            self.current = States(classes, map(self.masks, range(len(self.free))))
+        return self.current
+
+    def tidy(self) -> None:
+        """Between decisions: gives up what is mostly made of states that are no more."""
+        if self.current is not None and self.current.stale:
+            self.current = States(self.current.classes, map(self.masks, range(len(self.free))))
 
     def buckets(self, sorts: Sequence[Sort]) -> Buckets:
         """Open nodes by state, kept up from now on. `sorts` are a question's, always the same object for it."""
@@ -178,24 +194,11 @@ class PoolLedger:
         self._answers[key] = (self.version, answer)
         return answer
 
-    def counts(self) -> Mapping[str, DeviceCounts]:
+    def counts(self) -> Counts:
         """Devices by name, each counted once. Withheld devices count as unhealthy, unguarded ones as reserved, since
         neither can be given to anybody now.
         """
-        tally, whole = self._tally, self.index.tally
-        names = dict.fromkeys((*(name.name for name in self.index.pool.devices), *(kind for kind, _ in whole)))
-        return {
-            name: DeviceCounts(
-                capacity=sum(whole.get((name, stand), 0) for stand in Standing),
-                free=tally[name, Standing.OFFERED],
-                allocated=self._allocated[name],
-                reserved=tally[name, Standing.UNGUARDED],
-                releasing=self._releasing[name],
-                unhealthy=tally[name, Standing.UNHEALTHY] + tally[name, Standing.WITHHELD],
-                missing=tally[name, Standing.MISSING],
-            )
-            for name in names
-        }
+        return Counts({name: (capacity, *numbers) for name, (capacity, numbers) in self._numbers.items()})
 
     def _change(self, layer: dict[int, int], position: int, mask: int, add: bool) -> None:
         old = layer.get(position, 0)
@@ -220,8 +223,8 @@ class PoolLedger:
         self._count(view, held, back, 1)
         free = self.free[position]
         self.free[position] = view.offered & ~held
-        if self._states is not None:
-            self._states.move(position, self.masks(position))
+        if self.current is not None:
+            self.current.move(position, self.masks(position))
         if self._buckets and free != self.free[position]:
             for buckets in self._buckets.values():
                 buckets.move(self.index, position, free, self.free[position])
@@ -230,21 +233,33 @@ class PoolLedger:
         """Adds a node's held devices to the counts, or takes them out. A missing device counts as missing whoever holds
         it, and one on its way back as such, whoever else holds it.
         """
+        if not held:
+            return
         whole = view.offered == view.whole
         if not whole:
             held &= ~view.standing[Standing.MISSING]
         for kind, mask in view.shape.kinds.items():
             here = mask & held
             if here:
-                releasing = (here & back).bit_count() * sign
-                self._releasing[kind] += releasing
-                self._allocated[kind] += here.bit_count() * sign - releasing
+                numbers = self._numbers[kind][1]
+                count = here.bit_count() * sign
+                releasing = (here & back).bit_count() * sign if back else 0
+                numbers[_RELEASING] += releasing
+                numbers[_ALLOCATED] += count - releasing
                 if whole:
-                    self._tally[kind, Standing.OFFERED] -= here.bit_count() * sign
+                    numbers[_FREE] -= count
                     continue
                 for stand, devices in view.standing.items():
                     if here & devices:
-                        self._tally[kind, stand] -= (here & devices).bit_count() * sign
+                        numbers[_COUNTED[stand]] -= (here & devices).bit_count() * sign
+
+
+class _Known(NamedTuple):
+    """A claim as it was entered: what it holds, and what its replicas want."""
+
+    claim: Claim
+    entries: tuple[_Entry, ...]
+    wanted: Want | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +293,7 @@ class Ledger:
         self._nodes = nodes
         self._journal: list[tuple[PoolLedger, int, int, bool, HostAsk, int]] = []
         self._claims = Claims(())
-        self._known: dict[ClaimUID, tuple[Claim, tuple[_Entry, ...]]] = {}
+        self._known: dict[ClaimUID, _Known] = {}
         self._waiting: list[tuple[int, Claim]] = []
         """The claims in `lacking` with their tickets, which ascend."""
         self._holds: Mapping[DeviceID, Hold] = {}
@@ -302,6 +317,10 @@ class Ledger:
     def holds(self) -> Mapping[DeviceID, Hold]:
         """What others than the snapshot's claims hold."""
         return self._holds
+
+    def wanted(self, claim: Claim) -> Want | None:
+        """What each replica of a claim of the snapshot wants; None where that cannot be read."""
+        return self._known[claim.uid].wanted
 
     @property
     def waiting(self) -> list[Claim]:
@@ -361,6 +380,8 @@ class Ledger:
                     if claim.uid in self.lacking:
                         insort(self._waiting, (ticket, claim), key=_ticket)
         self._claims = new
+        for pool in self.pools.values():
+            pool.tidy()
         if snapshot.holds is not self._holds:
             for holds, add in ((self._holds, False), (snapshot.holds, True)):
                 self._enter_holds(holds, add)
@@ -373,7 +394,7 @@ class Ledger:
         first = _common(old, new)
         last = _common(old[first:][::-1], new[first:][::-1])
         here = new[first : len(new) - last]
-        kept = {claim.uid for claim in here if claim.uid in known and known[claim.uid][0] is claim}
+        kept = {claim.uid for claim in here if claim.uid in known and known[claim.uid].claim is claim}
         for claim in old[first : len(old) - last]:
             if claim.uid not in kept:
                 self._forget(claim)
@@ -384,9 +405,10 @@ class Ledger:
         return True
 
     def _forget(self, claim: Claim) -> None:
-        for entry in self._known.pop(claim.uid)[1]:
+        known = self._known.pop(claim.uid)
+        for entry in known.entries:
             entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
-        self._trade(claim, -1)
+        self._trade(claim, known.wanted, -1)
         self.lacking.pop(claim.uid, None)
 
     def _learn(self, claim: Claim) -> bool:
@@ -442,22 +464,22 @@ class Ledger:
         ]
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
-        self._known[claim.uid] = (claim, entries)
+        wanted = None if claim.deleting else want(claim.requests, claim.affinity)
+        self._known[claim.uid] = _Known(claim, entries, wanted)
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
             missing = tuple(index for index in range(claim.replicas) if index not in present)
             if missing:
                 self.lacking[claim.uid] = missing
-        self._trade(claim, 1)
+        self._trade(claim, wanted, 1)
 
-    def _trade(self, claim: Claim, sign: int) -> None:
+    def _trade(self, claim: Claim, wanted: Want | None, sign: int) -> None:
         """What a claim wants is in its pool's market, and what it needs on nodes in their books, or no longer."""
         if claim.host != NOTHING and not claim.deleting:
             for replica in claim.placed:
                 if not replica.bound and replica.state is not ReplicaState.RELEASING:
                     self.hosts.add(replica.node, claim.host, sign)
-        wanted = None if claim.deleting else want(claim.requests, claim.affinity)
         if wanted is not None:
             market = self.markets.setdefault(claim.pool, Market())
             market.add(wanted, sign * claim.replicas, sign * len(self.lacking.get(claim.uid, ())))

@@ -213,14 +213,10 @@ class Placer:
         ledger, fitter, form = self.ledger.pools[ask.pool], self.fitter, ask.form
         key = (ask, id(demand))
         known = self._scores.get(key)
-        if known is not None and known[0] is demand:
-            question = known[1].question
-            states = ledger.states(question)
-            if known[1].states is states:
-                return known[1]
-        else:
-            question = replace(ask.question, demand=demand) if demand else ask.question
-            states = ledger.states(question)
+        if known is not None and known[0] is demand and known[1].states is ledger.current:
+            return known[1]
+        question = replace(ask.question, demand=demand) if demand else ask.question
+        states = ledger.states(question)
         if len(self._scores) >= SCORES:
             self._scores.clear()
         answer = fitter.bound if demand else fitter.fit

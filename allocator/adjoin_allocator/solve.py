@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from adjoin_allocator.demand import Market, Round, want
+from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
@@ -110,7 +110,7 @@ class _Run:
         effort = Effort(known=set() if len(missing) > 1 else None)
         placements: list[Placement] = []
         obstacle: Obstacle | None = None
-        demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         for index in missing:
             spot = self.placer.best(ask, effort, demand.beside(wanted))
             if not isinstance(spot, Spot):

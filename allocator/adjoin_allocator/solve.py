@@ -22,6 +22,7 @@ from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
 from adjoin_allocator.nearest import nearest
@@ -178,8 +179,7 @@ class _Run:
                 key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity)
                 found = known.get(key)
                 if found is None:
-                    diagnosis = diagnose(self.placer, waiting.ask)
-                    found = known[key] = (reasons(diagnosis), nearest(self.placer, waiting.ask))
+                    found = known[key] = self._why(waiting.ask)
                 answer = found
             self._add(
                 ClaimPlan(
@@ -189,6 +189,14 @@ class _Run:
                     nearest=answer[1],
                 )
             )
+
+    def _why(self, ask: Ask) -> tuple[tuple[Reason, ...], str | None]:
+        """Reasons and the nearest change; the same as last time while all that they depend on is the same."""
+        pool, hosts = self.ledger.pools[ask.pool], self.ledger.hosts
+        return pool.remembered(
+            (ask, hosts.version if ask.host != NOTHING else 0),
+            lambda: (reasons(diagnose(self.placer, ask)), nearest(self.placer, ask)),
+        )
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

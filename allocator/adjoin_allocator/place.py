@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.hosts import NOTHING, Rooms
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Affinity, HostAsk, Pool, Request
+from adjoin_allocator.model import Affinity, DeviceName, HostAsk, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
 from adjoin_allocator.scores import Scores
 from adjoin_allocator.states import States
@@ -225,11 +226,24 @@ class Placer:
         return scores
 
 
-def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity]) -> str | None:
+def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], host: HostAsk = NOTHING) -> str | None:
     """Why a claim cannot be read against its pool, or None when it can."""
-    known = [name.name for name in pool.devices]
+    return _flaw(pool.name, pool.devices, tuple(requests), tuple(affinity), host)
+
+
+@lru_cache(maxsize=ASKS)
+def _flaw(
+    pool: str,
+    devices: tuple[DeviceName, ...],
+    requests: tuple[Request, ...],
+    affinity: tuple[Affinity, ...],
+    host: HostAsk,
+) -> str | None:
+    known = [name.name for name in devices]
     if not requests:
-        return "it has no requests"
+        return "it has no requests" if host == NOTHING and not affinity else _stranger(affinity, [])
+    if host.cpu_milli < 0 or host.memory_bytes < 0:
+        return "it needs less than nothing of the host"
     names = [request.name for request in requests]
     if len(set(names)) < len(names):
         return "two requests have one name"
@@ -237,13 +251,13 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity]) 
         if request.kind not in known:
             listed = ", ".join(known) or "none"
             asked = f"request {request.name} asks for device {request.kind}"
-            return f"{asked}, which pool {pool.name} does not have (it has: {listed})"
+            return f"{asked}, which pool {pool} does not have (it has: {listed})"
         if not request.all_devices and request.count < 1:
             return f"request {request.name} asks for {request.count} devices"
+    stranger = _stranger(affinity, names)
+    if stranger is not None:
+        return stranger
     for line in affinity:
-        strangers = [name for name in line.requests if name not in names]
-        if strangers or not line.requests:
-            return f"affinity names request {', '.join(strangers) or '(none)'}, which is not in the claim"
         if len(set(line.requests)) < len(line.requests):
             return "affinity names a request twice in one line"
         if (line.scope is None) == (not line.attribute):
@@ -252,4 +266,12 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity]) 
         if line.policy not in fitting:
             asked = line.attribute if line.scope is None else line.scope
             return f"affinity on {asked} has policy {line.policy}, which must be {' or '.join(fitting)}"
+    return None
+
+
+def _stranger(affinity: Iterable[Affinity], names: Sequence[str]) -> str | None:
+    for line in affinity:
+        strangers = [name for name in line.requests if name not in names]
+        if strangers or not line.requests:
+            return f"affinity names request {', '.join(strangers) or '(none)'}, which is not in the claim"
     return None

@@ -106,7 +106,7 @@ class _Run:
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
-        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity)
+        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity, claim.host)
         missing = self.ledger.lacking[claim.uid]
         effort = Effort(known=set() if len(missing) > 1 else None)
         placements: list[Placement] = []
@@ -142,7 +142,7 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity)
+        why = flaw(pool, claim.requests, claim.affinity, claim.host)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if pool.unavailable:
@@ -152,7 +152,7 @@ class _Run:
 
     def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
-        self.ledger.take(ask.pool, spot.position, spot.fit.taken)
+        self.ledger.take(ask.pool, spot.position, spot.fit.taken, ask.host)
         names = [request.name for request in ask.requests]
         devices = []
         for name, mask in zip(names, spot.fit.masks, strict=True):
@@ -176,7 +176,7 @@ class _Run:
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity)
+                key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity, waiting.ask.host)
                 found = known.get(key)
                 if found is None:
                     found = known[key] = self._why(waiting.ask)

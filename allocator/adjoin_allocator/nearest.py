@@ -42,7 +42,7 @@ def nearest(placer: Placer, ask: Ask) -> str | None:
 
 def _fits(placer: Placer, ask: Ask, requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> bool:
     pool = placer.ledger.pools[ask.pool].index.pool
-    return placer.fits(placer.ask(pool, requests, affinity))
+    return placer.fits(placer.ask(pool, requests, affinity, ask.profile))
 
 
 def _soft(line: Affinity) -> Affinity:

@@ -16,7 +16,7 @@ from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Affinity, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
-from adjoin_allocator.terms import Policy
+from adjoin_allocator.terms import Policy, Profile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +33,7 @@ class Ask:
     affinity: tuple[Affinity, ...]
     form: Form
     question: Question
+    profile: Profile = Profile.BALANCED
 
     @property
     def signature(self) -> Signature:
@@ -79,10 +80,23 @@ class Placer:
         self.fitter = fitter
         self.ledger = ledger
 
-    def ask(self, pool: Pool, requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> Ask:
-        """Compiles what is asked. It must be valid (`flaw` says None)."""
+    def ask(
+        self,
+        pool: Pool,
+        requests: tuple[Request, ...],
+        affinity: tuple[Affinity, ...],
+        profile: Profile = Profile.BALANCED,
+    ) -> Ask:
+        """Compiles what is asked, one way of serving each request. It must be valid (`flaw` says None)."""
         types = {name.name: name.type for name in pool.devices}
-        wanted = signature(requests, [types[request.kind] for request in requests], affinity)
+        wanted = signature(
+            requests,
+            [types[request.kind] for request in requests],
+            affinity,
+            profile,
+            pool.strategy,
+            self._least(pool, requests),
+        )
         return Ask(
             pool=pool.name,
             requests=requests,
@@ -92,6 +106,17 @@ class Placer:
                 requests=tuple((request.kind, request.selectors) for request in requests),
                 attributes=tuple(line.attribute for line in wanted.attributes),
             ),
+            profile=profile,
+        )
+
+    def _least(self, pool: Pool, requests: Sequence[Request]) -> tuple[int, ...]:
+        """`Signature.least`; nothing where no request is for all that match."""
+        if not any(request.all_devices for request in requests):
+            return ()
+        index = self.ledger.pools[pool.name].index
+        return tuple(
+            self.nodes.slowest(index, request.kind, request.selectors) if request.all_devices else 0
+            for request in requests
         )
 
     def sorts(self, ask: Ask) -> Sequence[Sort]:

@@ -104,7 +104,7 @@ class _Run:
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
-        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity)
+        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity, claim.profile)
         missing = self.ledger.lacking[claim.uid]
         effort = Effort(known=set() if len(missing) > 1 else None)
         placements: list[Placement] = []

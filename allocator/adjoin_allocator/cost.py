@@ -163,6 +163,11 @@ class Signature:
         """Where the first number of a part stands in an objective."""
         return sum(self._length(before) for before in self.order[: self.order.index(part)])
 
+    @property
+    def carried(self) -> int:
+        """How many numbers of an objective depend on the choice in a node."""
+        return sum(self._length(part) for part in self.order if part not in OF_THE_NODE)
+
     def _length(self, part: Part) -> int:
         if part is Part.DISTANCES:
             return 2 * len(self.slots)

@@ -205,6 +205,9 @@ class Fitter:
 
     def _solve(self, form: Form, shape: Shape, sort: Sort, free: int, stakes: tuple[Stake, ...] = ()) -> Fit | Misfit:
         signature = form.signature
+        if not signature.kinds:
+            # Host resources alone: every node will do, and no device is taken.
+            return Fit(_objective(signature, shape, free, 0, (0,) * signature.carried), (), 0, 0)
         if not enough(signature, sort, free):
             return Misfit(Obstacle.COUNT)
         counts = needed(signature, sort.eligible)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from adjoin_allocator.alternatives import WAYS, number
 from adjoin_allocator.cost import Signature, signature
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Affinity, Pool, Request
+from adjoin_allocator.model import Affinity, HostAsk, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
 from adjoin_allocator.terms import Policy, Profile
 
@@ -170,10 +171,16 @@ _Found = tuple[tuple[int, ...], float, int, Fit]
 """Objective, load and position of a choice."""
 
 
-def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity]) -> str | None:
-    """Why a claim cannot be read against its pool, or None when it can."""
+NOTHING = HostAsk()
+"""No host resources at all."""
+
+
+def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], host: HostAsk = NOTHING) -> str | None:
+    """Why a claim cannot be read against its pool, or None when it can. One that asks for host resources alone needs no
+    requests.
+    """
     known = [name.name for name in pool.devices]
-    if not requests:
+    if not requests and host == NOTHING:
         return "it has no requests"
     names = [request.name for request in requests]
     if len(set(names)) < len(names):
@@ -183,8 +190,15 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity]) 
             listed = ", ".join(known) or "none"
             asked = f"request {request.name} asks for device {request.kind}"
             return f"{asked}, which pool {pool.name} does not have (it has: {listed})"
-        if not request.all_devices and request.count < 1:
-            return f"request {request.name} asks for {request.count} devices"
+        called = [each.name for each in request.first_of]
+        if len(set(called)) < len(called):
+            return f"request {request.name} has two alternatives of one name"
+        amounts = [(f"{request.name}/{each.name}", each.all_devices, each.count) for each in request.first_of]
+        for name, all_devices, count in amounts or [(request.name, request.all_devices, request.count)]:
+            if not all_devices and count < 1:
+                return f"request {name} asks for {count} devices"
+    if number(requests) > WAYS:
+        return f"its alternatives make {number(requests)} ways of serving it, and at most {WAYS} are tried"
     for line in affinity:
         strangers = [name for name in line.requests if name not in names]
         if strangers or not line.requests:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from typing import Any
 
 from adjoin_allocator import (
@@ -33,8 +33,8 @@ from adjoin_allocator import (
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.topology import Verdict, Wiring, attribute_values, wire
 
-Chosen = tuple[str, tuple[tuple[DeviceID, ...], ...]]
-"""Node, and the devices of each request in stable order."""
+Chosen = tuple[str, tuple[tuple[DeviceID, ...], ...], tuple[str, ...]]
+"""Node, the devices of each request in stable order, and by request the name of the alternative, if there are some."""
 
 ISLANDS = (Scope.NVLINK, Scope.PCIE_SWITCH, Scope.PCIE_ROOT, Scope.NUMA_NODE, Scope.NODE)
 
@@ -47,7 +47,7 @@ def decide(snapshot: Snapshot, now: float) -> Mapping[ClaimUID, tuple[Chosen | N
     everybody: Counter[Wish] = Counter()
     at_first: Counter[Wish] = Counter()
     for claim in snapshot.claims:
-        if not claim.deleting:
+        if not claim.deleting and claim.requests:
             everybody[wish(claim)] += claim.replicas
             at_first[wish(claim)] += _lacking(claim)
     waiting = at_first.copy()
@@ -66,7 +66,8 @@ def decide(snapshot: Snapshot, now: float) -> Mapping[ClaimUID, tuple[Chosen | N
                 for one in everybody
                 for mine in [one == wish(claim)]
             }
-            best = best_place(snapshot, claim, held, wishes)
+            tries = (best_place(snapshot, one, held, wishes) for one in ways(claim))
+            best = next((found for found in tries if found is not None), None)
             chosen.append(None if best is None else best[1])
             if best is not None:
                 waiting[wish(claim)] -= 1
@@ -79,6 +80,26 @@ def _lacking(claim: Claim) -> int:
     return claim.replicas - len({replica.index for replica in claim.placed if replica.index < claim.replicas})
 
 
+def ways(claim: Claim) -> Iterator[Claim]:
+    """The claim in all ways in which it may be served, the most wanted first."""
+    choices = [request.first_of or (None,) for request in claim.requests]
+    for chosen in product(*choices):
+        requests = [
+            request
+            if each is None
+            else Request(
+                request.name,
+                request.kind,
+                0 if each.all_devices else each.count,
+                each.all_devices,
+                each.selectors,
+                first_of=(each,),
+            )
+            for request, each in zip(claim.requests, chosen, strict=True)
+        ]
+        yield replace(claim, requests=tuple(requests))
+
+
 Wish = tuple[tuple[Request, ...], tuple[Affinity, ...]]
 """What a replica asks for, with requests called by their number."""
 Wishes = Mapping[Wish, tuple[int, int]]
@@ -86,9 +107,10 @@ Wishes = Mapping[Wish, tuple[int, int]]
 
 
 def wish(claim: Claim) -> Wish:
-    """What each replica of a claim asks for."""
+    """What each replica of a claim asks for, in the way that it wants most."""
+    claim = next(ways(claim))
     number = {request.name: str(at) for at, request in enumerate(claim.requests)}
-    requests = tuple(replace(request, name=number[request.name]) for request in claim.requests)
+    requests = tuple(replace(request, name=number[request.name], first_of=()) for request in claim.requests)
     return requests, tuple(
         replace(line, requests=tuple(number[name] for name in line.requests)) for line in claim.affinity
     )
@@ -114,7 +136,8 @@ def best_place(
         bench.wish(wishes or {})
         for sets in bench.choices(claim.requests, claim.affinity):
             place = (natural_key(name), sets)
-            chosen = (name, tuple(tuple(devices[at].id for at in one) for one in sets))
+            called = tuple(request.first_of[0].name if request.first_of else "" for request in claim.requests)
+            chosen = (name, tuple(tuple(devices[at].id for at in one) for one in sets), called)
             found.append((bench.objective(claim, sets), bench.load, place, chosen))
     if not found:
         return None

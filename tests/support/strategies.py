@@ -7,6 +7,7 @@ tested.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from tests.support import make
 
 from adjoin_allocator import (
     Affinity,
+    Alternative,
     Claim,
     Device,
     MatrixText,
@@ -26,6 +28,7 @@ from adjoin_allocator import (
     Standing,
     Strategy,
 )
+from adjoin_allocator.cel import compile_selector
 
 RAIL = "dra.net/rail"
 WORDS = ("NV1", "NV4", "PIX", "PXB", "PHB", "NODE", "SYS")
@@ -109,6 +112,8 @@ def claims(draw: st.DrawFn, name: str, number: int = 0) -> Claim:
             count = draw(st.sampled_from((1, 1, 1, 1, 2, 2, 3)))
             chosen = draw(st.sampled_from(((), (), (), (), ("device.attributes['dra.net'].?rail != optional.of(0)",))))
             requests.append(make.selecting(asked, *chosen, count=count, kind=kind))
+        if draw(st.integers(0, 7)) == 0:
+            requests[-1] = replace(requests[-1], first_of=draw(_alternatives()))
     lines = [draw(_lines(requests)) for _ in range(draw(st.sampled_from((0, 0, 0, 1, 1, 2, 3))))]
     return make.claim(
         name,
@@ -119,6 +124,20 @@ def claims(draw: st.DrawFn, name: str, number: int = 0) -> Claim:
         created=make.NOW + draw(st.integers(0, 2)) + number / 100,
         profile=draw(_profile),
     )
+
+
+@st.composite
+def _alternatives(draw: st.DrawFn) -> tuple[Alternative, ...]:
+    """One to three ways of serving a request; more devices are wanted more, as a rule."""
+    found = []
+    for name, most in zip(("whole", "half", "least")[: draw(st.integers(1, 3))], (5, 3, 2), strict=False):
+        if draw(st.integers(0, 9)) == 0:
+            found.append(Alternative(name, all_devices=True))
+        else:
+            chosen = draw(st.sampled_from(((), (), ("device.attributes['dra.net'].?rail != optional.of(0)",))))
+            selectors = tuple(map(compile_selector, chosen))
+            found.append(Alternative(name, count=draw(st.integers(1, most)), selectors=selectors))
+    return tuple(found)
 
 
 @st.composite

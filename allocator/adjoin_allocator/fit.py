@@ -258,6 +258,14 @@ def enough(signature: Signature, sort: Sort, free: int) -> bool:
     return countable([mask & free for mask in sort.eligible], counts)
 
 
+def lacking(signature: Signature, sort: Sort, free: int) -> int:
+    """How many devices must come free in a node at least, before there are enough."""
+    short = 0
+    for count, mask in zip(signature.counts, sort.eligible, strict=True):
+        short += (mask & ~free).bit_count() if not count else max(0, count - (mask & free).bit_count())
+    return short
+
+
 def countable(candidates: Sequence[int], counts: Sequence[int]) -> bool:
     """Whether there are disjoint sets of these sizes: by Hall's theorem, whether every group of requests has as many
     candidates together as it needs.

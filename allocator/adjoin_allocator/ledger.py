@@ -176,6 +176,7 @@ class PoolLedger:
 class _Entry:
     """Devices of one replica on one node."""
 
+    replica: PlacedReplica
     pool: PoolLedger
     position: int
     mask: int
@@ -202,6 +203,8 @@ class Ledger:
         self._journal: list[tuple[PoolLedger, int, int, bool]] = []
         self._claims: tuple[Claim, ...] = ()
         self._known: dict[ClaimUID, tuple[Claim, tuple[_Entry, ...]]] = {}
+        self._hands: dict[tuple[str, int], list[tuple[Claim, _Entry]]] = {}
+        """By pool and position what claims hold."""
         self._waiting: list[int] = []
         """Places among the claims of those in `lacking`."""
         self._holds: Mapping[DeviceID, Hold] = {}
@@ -227,6 +230,11 @@ class Ledger:
     def waiting(self) -> list[Claim]:
         """The claims in `lacking`, in the order of the input."""
         return [self._claims[at] for at in self._waiting]
+
+    def hands(self, pool: str, position: int) -> Iterator[tuple[Claim, PlacedReplica, int, bool]]:
+        """Which replicas of the snapshot's claims hold what of a node, and whether it is on its way back."""
+        for claim, entry in self._hands.get((pool, position), ()):
+            yield claim, entry.replica, entry.mask, entry.back
 
     def take(self, pool: str, position: int, mask: int) -> None:
         """Gives free devices of one node away."""
@@ -265,6 +273,8 @@ class Ledger:
             if claim.uid not in kept:
                 for entry in known.pop(claim.uid)[1]:
                     entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
+                    place = (entry.pool.index.pool.name, entry.position)
+                    self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
                 self._trade(claim, -1)
                 self.lacking.pop(claim.uid, None)
         for claim in here:
@@ -297,7 +307,7 @@ class Ledger:
     def _rebuild(self, snapshot: Snapshot, indexes: Mapping[str, PoolIndex], now: float) -> None:
         self.pools = {name: PoolLedger(index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
-        self.markets = {}
+        self.markets, self._hands = {}, {}
 
         def age(claim: Claim) -> tuple[float, str]:
             return now if claim.created is None else claim.created, claim.uid
@@ -331,6 +341,8 @@ class Ledger:
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
         self._known[claim.uid] = (claim, entries)
+        for entry in entries:
+            self._hands.setdefault((entry.pool.index.pool.name, entry.position), []).append((claim, entry))
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
@@ -356,7 +368,7 @@ class Ledger:
                 key = (index.pool.name, position)
                 masks[key] = masks.get(key, 0) | 1 << bit
         for (pool, position), mask in masks.items():
-            yield _Entry(self.pools[pool], position, mask, back)
+            yield _Entry(replica, self.pools[pool], position, mask, back)
 
     def _enter_holds(self, holds: Mapping[DeviceID, Hold], add: bool) -> None:
         for device, hold in holds.items():

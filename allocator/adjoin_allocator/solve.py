@@ -15,7 +15,7 @@ What comes in is never changed, and the same input gives the same plan, with or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from adjoin_allocator.alternatives import label, most_wanted, ways
@@ -25,7 +25,7 @@ from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
-from adjoin_allocator.nearest import nearest
+from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service_order
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
@@ -175,8 +175,11 @@ class _Run:
         )
 
     def explain(self) -> None:
-        """Says why claims wait, against what is left when all are served. Equal asks have equal answers."""
+        """Says why claims wait, against what is left when all are served. Equal asks have equal answers, but for what
+        they wait for: who is served first would have it.
+        """
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
+        ahead: list[Ask] = []
         for waiting in self._waiting:
             if waiting.limit:
                 nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
@@ -186,8 +189,11 @@ class _Run:
                 key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity)
                 found = known.get(key)
                 if found is None:
-                    found = known[key] = self._why(waiting)
-                answer = found
+                    found = self._why(waiting, ahead)
+                elif found[1] is not None and waits(found[1]):
+                    found = (found[0], changed(self.placer, waiting.asks))
+                answer = known[key] = found
+            ahead += waiting.asks
             self._add(
                 ClaimPlan(
                     uid=waiting.claim.uid,
@@ -197,7 +203,7 @@ class _Run:
                 )
             )
 
-    def _why(self, waiting: _Waiting) -> tuple[tuple[Reason, ...], str | None]:
+    def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
         """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first."""
         asks = waiting.asks
         found = reasons(diagnose(self.placer, asks[0]))
@@ -205,8 +211,7 @@ class _Run:
             first, *others = found
             message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
             found = (replace(first, message=message), *others)
-        changes = (nearest(self.placer, ask) for ask in asks)
-        return found, next((change for change in changes if change is not None), None)
+        return found, nearest(self.placer, asks, ahead, waiting.claim.uid)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

@@ -271,7 +271,6 @@ class Login:
             proxy=settings.proxy,
         )
 
-
     def namespace(self) -> str:
         """The namespace that this context stands in. Raises `ConfigurationError`."""
         if not self._kubeconfig:

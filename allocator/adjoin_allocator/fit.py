@@ -59,6 +59,8 @@ class Obstacle(StrEnum):
     """Enough devices, but no choice meets every Required line."""
     LIMIT = "Limit"
     """The search was given up."""
+    HOST = "Host"
+    """The devices, but too little CPU or memory beside them. Only of all nodes together."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from adjoin_allocator.alternatives import label, most_wanted, ways
-from adjoin_allocator.demand import Market, Round, want
+from adjoin_allocator.alternatives import label, ways
+from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
@@ -46,6 +46,7 @@ class Memo:
         self.nodes = Nodes()
         self.fitter = Fitter(bound)
         self.ledger = Ledger(self.nodes)
+        self.placer = Placer(self.nodes, self.fitter, self.ledger)
 
 
 def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
@@ -60,7 +61,7 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
+        run = _Run(snapshot, ledger, memo.placer)
         for claim in service_order(ledger.waiting, now):
             run.serve(claim)
         run.explain()
@@ -106,14 +107,16 @@ class _Run:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
         pool = self.snapshot.pools[claim.pool]
-        asks = tuple(self.placer.ask(pool, way, claim.affinity, claim.profile) for way in ways(claim.requests))
+        asks = tuple(
+            self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in ways(claim.requests)
+        )
         missing = self.ledger.lacking[claim.uid]
         several = len(missing) > 1
         effort = Effort(known=set() if several else None)
         placements: list[Placement] = []
         obstacle: Obstacle | None = None
-        demand, wanted = self._demand(claim.pool), want(most_wanted(claim.requests), claim.affinity)
         left = list(asks)
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         for index in missing:
             spot = self.placer.best(left[0], effort, demand.beside(wanted))
             # What does not fit now fits none of the replicas after this one either.
@@ -159,7 +162,7 @@ class _Run:
 
     def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
-        self.ledger.take(ask.pool, spot.position, spot.fit.taken)
+        self.ledger.take(ask.pool, spot.position, spot.fit.taken, ask.host)
         names = [request.name for request in ask.requests]
         devices = []
         for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
@@ -186,7 +189,7 @@ class _Run:
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity)
+                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
                 found = known.get(key)
                 if found is None:
                     found = self._why(waiting, ahead)

@@ -91,7 +91,7 @@ def _smallest(
     ledger = placer.ledger.pools[ask.pool]
     best: tuple[tuple[int, int, int], tuple[NodeView, Sort, tuple[Hand, ...]]] | None = None
     searches = SEARCHES
-    for sort, position in _candidates(placer, ask, ledger):
+    for sort, position in _candidates(placer, ask):
         view = ledger.index.views[position]
         hands = list(_hands(placer, ask.pool, position, mine))
         wanted = _union(sort.eligible)
@@ -119,17 +119,22 @@ def _smallest(
     return None if best is None else best[1]
 
 
-def _candidates(placer: Placer, ask: Ask, ledger: PoolLedger) -> Iterator[tuple[Sort, int]]:
+def _candidates(placer: Placer, ask: Ask) -> Iterator[tuple[Sort, int]]:
     """Nodes that could hold a replica if they were empty, those that lack the fewest devices first."""
-    states = []
-    for (_, sort, free), positions in ledger.buckets(placer.sorts(ask)).states.items():
+    states: list[tuple[int, Sequence[int], Sort]] = []
+    found = placer.states(ask)
+    sorts = found.classes.sorts(ask.question)
+    for number in found.open:
+        kind = found.kinds[number]
+        sort = sorts[kind.number]
         if enough(ask.signature, sort, -1):
-            states.append((lacking(ask.signature, sort, free), positions, sort))
+            states.append((lacking(ask.signature, sort, kind.masks.free), found.members[number], sort))
     states.sort(key=lambda state: (state[0], state[1][0]))
     left = NODES
     for _, positions, sort in states:
         for position in positions[:left]:
-            yield sort, position
+            if placer.host_room(ask, position):
+                yield sort, position
         left -= len(positions)
         if left <= 0:
             return

@@ -9,7 +9,7 @@ import pytest
 from tests.support import checks, make
 
 from adjoin_allocator import Affinity, Alternative, Claim, ClaimUID, Code, HostAsk, Plan, Request, Snapshot, plan
-from adjoin_allocator.alternatives import WAYS, label, most_wanted, number, ways
+from adjoin_allocator.alternatives import WAYS, count_ways, label, most_wanted, ways
 from adjoin_allocator.cel import compile_selector
 
 FOUR, TWO, ONE = (Alternative(name, count) for name, count in (("four", 4), ("two", 2), ("one", 1)))
@@ -46,7 +46,7 @@ def test_the_first_request_decides_first() -> None:
         ["gpu/two", "disk", "nic/one"],
     ]
     assert ways(requests)[0] == most_wanted(requests)
-    assert number(requests) == 4
+    assert count_ways(requests) == 4
 
 
 def test_a_way_asks_for_what_its_alternative_says() -> None:
@@ -66,7 +66,7 @@ def test_without_alternatives_there_is_one_way_and_it_is_what_was_asked() -> Non
 def test_too_many_ways_are_refused_by_counting() -> None:
     many = tuple(Alternative(f"a{at}") for at in range(8))
     requests = tuple(Request(name, "gpu", first_of=many) for name in "abc")
-    assert number(requests) == 512 > WAYS
+    assert count_ways(requests) == 512 > WAYS
     with pytest.raises(ValueError, match="512 ways"):
         ways(requests)
     claim = make.claim("claim", *requests)

@@ -15,10 +15,11 @@ from enum import StrEnum
 
 from adjoin_allocator.cost import Mode, Signature
 from adjoin_allocator.fit import Misfit, Obstacle, enough, relaxed
+from adjoin_allocator.hosts import NOTHING, Rooms
 from adjoin_allocator.ledger import STANDINGS
 from adjoin_allocator.nodes import PoolIndex, Shape, Sort, State
 from adjoin_allocator.place import Ask, Placer
-from adjoin_allocator.states import Masks
+from adjoin_allocator.states import Masks, NodeState
 from adjoin_allocator.terms import HoldKind, Scope, Standing
 
 
@@ -61,9 +62,11 @@ class Group:
         spare: By what would help, devices that are not free for that reason.
         roomy: Enough devices, were all of them free.
         together: Enough devices are free, whatever they are wired like.
-        fits: A replica would fit there (and the node is closed, or else it would have been placed).
+        room: There is enough CPU and memory beside the devices.
+        fits: There are the devices for a replica (and the node is closed or has no room, or else it would have been
+            placed).
         limit: The search was given up.
-        helps: Each of these alone would make it fit.
+        helps: Each of these alone would make it fit; nothing does where there is no room.
         blockers: Lines in the way where enough devices are free together.
     """
 
@@ -75,6 +78,7 @@ class Group:
     spare: dict[Help, int]
     roomy: bool
     together: bool
+    room: bool
     fits: bool
     limit: bool
     helps: tuple[Help, ...]
@@ -96,6 +100,7 @@ class Diagnosis:
         needed: By request how many it takes (of `all`, the fewest that match on a node).
         foreign: By request who else than the snapshot's claims holds such devices, with how many.
         masks: By position what is free on a node, and what is not.
+        rooms: What hosts have left beside devices, if the ask needs anything of them.
     """
 
     ask: Ask
@@ -106,6 +111,7 @@ class Diagnosis:
     needed: tuple[int, ...]
     foreign: tuple[Mapping[str, int], ...]
     masks: Callable[[int], Masks]
+    rooms: Rooms | None
 
 
 _HELP = {Standing.UNHEALTHY: Help.UNHEALTHY, Standing.WITHHELD: Help.WITHHELD, Standing.UNGUARDED: Help.UNGUARDED}
@@ -122,10 +128,20 @@ def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
     ledger = placer.ledger.pools[ask.pool]
     index, states = ledger.index, placer.states(ask)
     sorts, examples = states.classes.sorts(ask.question), states.classes.examples
+    parts: list[tuple[Sequence[int], NodeState, bool]] = []
+    suffices = None if ask.host == NOTHING else placer.rooms(ask).suffices(ask.host)
+    for number in states.live:
+        positions, kind = states.members[number], states.kinds[number]
+        if suffices is None:
+            parts.append((positions, kind, True))
+        else:
+            for room in (True, False):
+                here = [position for position in positions if bool(suffices[position]) is room]
+                parts += [(here, kind, room)] if here else []
+    parts.sort(key=lambda part: part[0][0])
     groups = tuple(
-        _group(placer, ask, states.members[number], examples[kind.number].shape, sorts[kind.number], kind.masks)
-        for number in sorted(states.live, key=lambda number: states.members[number][0])
-        for kind in (states.kinds[number],)
+        _group(placer, ask, positions, examples[kind.number].shape, sorts[kind.number], kind.masks, room)
+        for positions, kind, room in parts
     )
     requests = range(len(ask.requests))
     return Diagnosis(
@@ -142,6 +158,7 @@ def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
         ),
         foreign=_foreign(placer, ask, lambda position: sorts[states.classes.of[position]]),
         masks=ledger.masks,
+        rooms=None if ask.host == NOTHING else placer.rooms(ask),
     )
 
 
@@ -163,6 +180,7 @@ def _group(
     shape: Shape,
     sort: Sort,
     masks: Masks,
+    room: bool,
 ) -> Group:
     free, shut, spare = masks.free, masks.shut, spared(masks)
 
@@ -174,7 +192,7 @@ def _group(
     if not fits(free):
         answer = placer.fitter.fit(ask.form, (shape, sort, free))
         obstacle = answer.obstacle if isinstance(answer, Misfit) else None
-        if not shut:
+        if room and not shut:
             helps = tuple(what for what, mask in spare.items() if mask and fits(free | mask))
     return Group(
         positions=positions,
@@ -185,6 +203,7 @@ def _group(
         spare=spare,
         roomy=enough(ask.signature, sort, -1),
         together=obstacle is not Obstacle.COUNT,
+        room=room,
         fits=obstacle is None,
         limit=obstacle is Obstacle.LIMIT,
         helps=helps,

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from adjoin_allocator.alternatives import label
+from adjoin_allocator.amounts import cores, size
 from adjoin_allocator.cost import AttributeLine, ScopeLine
 from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help, spared
 from adjoin_allocator.nodes import CORDONED, DELETING, GONE, NOT_READY, TAINTED
@@ -35,6 +37,7 @@ def reasons(diagnosis: Diagnosis) -> tuple[Reason, ...]:
         *_lines(diagnosis),
         *_driver(diagnosis),
         *_never(diagnosis),
+        *_host(diagnosis),
         *_releasing(diagnosis),
         *_closed(diagnosis),
         *_unhealthy(diagnosis),
@@ -57,7 +60,7 @@ def nodes_word(count: int) -> str:
 
 def _amount(diagnosis: Diagnosis, request: int) -> str:
     asked = diagnosis.ask.requests[request]
-    return f"all {asked.name}" if asked.all_devices else f"{asked.count} {asked.name}"
+    return f"all {label(asked)}" if asked.all_devices else f"{asked.count} {label(asked)}"
 
 
 def _first(groups: Iterable[Group]) -> list[int]:
@@ -84,7 +87,7 @@ def _unmatched(diagnosis: Diagnosis) -> Iterator[Reason]:
         yield Reason(
             Code.SELECTOR_UNMATCHED,
             len(diagnosis.index.views),
-            f"request {request.name}: none of {report.devices} {request.kind} matches the selectors"
+            f"request {label(request)}: none of {report.devices} {request.kind} matches the selectors"
             + (f" ({', '.join(causes)})" if causes else ""),
         )
 
@@ -92,6 +95,9 @@ def _unmatched(diagnosis: Diagnosis) -> Iterator[Reason]:
 def _never(diagnosis: Diagnosis) -> Iterator[Reason]:
     """More than any node has, even when empty."""
     if any(group.roomy for group in diagnosis.groups):
+        return
+    if not diagnosis.ask.requests:
+        yield Reason(Code.NODE_UNAVAILABLE, 0, f"pool {diagnosis.index.pool.name} has no nodes")
         return
     short = []
     unmatched = False
@@ -148,6 +154,25 @@ def _some_free(group: Group) -> bool:
     return any(mask & group.free for mask in group.sort.eligible)
 
 
+def _host(diagnosis: Diagnosis) -> Iterator[Reason]:
+    """Nodes that have the devices and too little beside them."""
+    groups = [group for group in diagnosis.groups if group.fits and not group.room and not group.closed]
+    if not groups or diagnosis.rooms is None:
+        return
+    asked, rooms = diagnosis.ask.host, diagnosis.rooms
+    positions = [position for group in groups for position in group.positions]
+    short = []
+    for need, left, told, what in (
+        (asked.cpu_milli, rooms.cpu_milli, cores, "CPU"),
+        (asked.memory_bytes, rooms.memory_bytes, size, "memory"),
+    ):
+        most = max(int(left[position]) for position in positions)
+        if most < need:
+            short.append(f"needs {told(need)} {what}, best has {told(max(0, most))}")
+    both = f"needs {cores(asked.cpu_milli)} CPU and {size(asked.memory_bytes)} memory, none has both"
+    yield Reason(Code.HOST_RESOURCES, len(positions), f"{nodes_word(len(positions))}: {', '.join(short) or both}")
+
+
 def _releasing(diagnosis: Diagnosis) -> Iterator[Reason]:
     groups = [group for group in diagnosis.groups if Help.RELEASING in group.helps]
     if groups:
@@ -159,7 +184,7 @@ def _releasing(diagnosis: Diagnosis) -> Iterator[Reason]:
 
 
 def _closed(diagnosis: Diagnosis) -> Iterator[Reason]:
-    groups = [group for group in diagnosis.groups if group.closed and group.fits]
+    groups = [group for group in diagnosis.groups if group.closed and group.fits and group.room]
     if groups:
         count = sum(group.nodes for group in groups)
         why = [f"{diagnosis.index.views[at].name} {diagnosis.index.closed[at][1]}" for at in _first(groups)]
@@ -383,6 +408,7 @@ def _summary(diagnosis: Diagnosis) -> str:
 
 
 FRAGMENTED = "fragmented"
+HOST = "without host resources"
 _CLASSES = (
     "full",
     FRAGMENTED,
@@ -395,6 +421,7 @@ _CLASSES = (
     TAINTED,
     DELETING,
     GONE,
+    HOST,
     "topology",
     "search limit",
     "too small",
@@ -408,7 +435,7 @@ def _class(group: Group) -> str:
     if not group.roomy:
         return "too small"
     if group.fits:
-        return group.closed
+        return group.closed or HOST
     if group.limit:
         return "search limit"
     if group.helps:

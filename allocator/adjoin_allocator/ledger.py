@@ -21,6 +21,7 @@ from itertools import compress
 from operator import is_not
 from typing import NamedTuple, TypeVar, cast
 
+from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.hosts import NOTHING, Hosts
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica
@@ -266,6 +267,7 @@ class _Known(NamedTuple):
 class _Entry:
     """Devices of one replica on one node."""
 
+    replica: PlacedReplica
     pool: PoolLedger
     position: int
     mask: int
@@ -294,6 +296,8 @@ class Ledger:
         self._journal: list[tuple[PoolLedger, int, int, bool, HostAsk, int]] = []
         self._claims = Claims(())
         self._known: dict[ClaimUID, _Known] = {}
+        self._hands: dict[tuple[str, int], list[tuple[Claim, _Entry]]] = {}
+        """By pool and position what claims hold."""
         self._waiting: list[tuple[int, Claim]] = []
         """The claims in `lacking` with their tickets, which ascend."""
         self._holds: Mapping[DeviceID, Hold] = {}
@@ -326,6 +330,11 @@ class Ledger:
     def waiting(self) -> list[Claim]:
         """The claims in `lacking`, in the order of the input."""
         return [claim for _, claim in self._waiting]
+
+    def hands(self, pool: str, position: int) -> Iterator[tuple[Claim, PlacedReplica, int, bool]]:
+        """Which replicas of the snapshot's claims hold what of a node, and whether it is on its way back."""
+        for claim, entry in self._hands.get((pool, position), ()):
+            yield claim, entry.replica, entry.mask, entry.back
 
     def take(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Gives free devices of one node away, to a replica whose pod needs this of the node too."""
@@ -408,6 +417,8 @@ class Ledger:
         known = self._known.pop(claim.uid)
         for entry in known.entries:
             entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
+            place = (entry.pool.index.pool.name, entry.position)
+            self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
         self._trade(claim, known.wanted, -1)
         self.lacking.pop(claim.uid, None)
 
@@ -428,7 +439,7 @@ class Ledger:
     def _rebuild(self, snapshot: Snapshot, indexes: Mapping[str, PoolIndex], now: float) -> None:
         self.pools = {name: PoolLedger(self._nodes, index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
-        self.markets = {}
+        self.markets, self._hands = {}, {}
         self.hosts.enter(snapshot.nodes, anew=True)
 
         def age(claim: Claim) -> tuple[float, str]:
@@ -464,8 +475,10 @@ class Ledger:
         ]
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
-        wanted = None if claim.deleting else want(claim.requests, claim.affinity)
+        wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
         self._known[claim.uid] = _Known(claim, entries, wanted)
+        for entry in entries:
+            self._hands.setdefault((entry.pool.index.pool.name, entry.position), []).append((claim, entry))
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
@@ -494,7 +507,7 @@ class Ledger:
                 key = (index.pool.name, position)
                 masks[key] = masks.get(key, 0) | 1 << bit
         for (pool, position), mask in masks.items():
-            yield _Entry(self.pools[pool], position, mask, back)
+            yield _Entry(replica, self.pools[pool], position, mask, back)
 
     def _enter_holds(self, holds: Mapping[DeviceID, Hold], add: bool) -> None:
         for device, hold in holds.items():

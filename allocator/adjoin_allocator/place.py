@@ -13,6 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from adjoin_allocator.alternatives import WAYS, count_ways
 from adjoin_allocator.cost import Signature, signature
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
@@ -22,7 +23,7 @@ from adjoin_allocator.model import Affinity, DeviceName, HostAsk, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
 from adjoin_allocator.scores import Scores
 from adjoin_allocator.states import States
-from adjoin_allocator.terms import Policy
+from adjoin_allocator.terms import Policy, Profile
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +41,7 @@ class Ask:
     affinity: tuple[Affinity, ...]
     form: Form
     question: Question
+    profile: Profile = Profile.BALANCED
     host: HostAsk = NOTHING
 
     @property
@@ -109,15 +111,22 @@ class Placer:
         self._fits: dict[Ask, tuple[States, dict[int, bool]]] = {}
 
     def ask(
-        self, pool: Pool, requests: tuple[Request, ...], affinity: tuple[Affinity, ...], host: HostAsk = NOTHING
+        self,
+        pool: Pool,
+        requests: tuple[Request, ...],
+        affinity: tuple[Affinity, ...],
+        host: HostAsk = NOTHING,
+        profile: Profile = Profile.BALANCED,
     ) -> Ask:
-        """Compiles what is asked. It must be valid (`flaw` says None)."""
-        key = (pool.name, pool.devices, requests, affinity, host)
+        """Compiles what is asked, one way of serving each request. It must be valid (`flaw` says None)."""
+        least = self._least(pool, requests)
+        key = (pool.name, pool.devices, pool.strategy, requests, affinity, profile, least, host)
         known = self._asks.get(key)
         if known is not None:
             return known
         types = {name.name: name.type for name in pool.devices}
-        wanted = signature(requests, [types[request.kind] for request in requests], affinity)
+        kinds = [types[request.kind] for request in requests]
+        wanted = signature(requests, kinds, affinity, profile, pool.strategy, least)
         if len(self._asks) >= ASKS:
             self._asks.clear()
         ask = self._asks[key] = Ask(
@@ -129,13 +138,25 @@ class Placer:
                 requests=tuple((request.kind, request.selectors) for request in requests),
                 attributes=tuple(line.attribute for line in wanted.attributes),
             ),
+            profile=profile,
             host=host,
         )
         return ask
 
-    def sorts(self, ask: Ask) -> Sequence[Sort]:
-        """The sort of each node of the ask's pool."""
-        return self.nodes.sorts(self.ledger.pools[ask.pool].index, ask.question)
+    def _least(self, pool: Pool, requests: Sequence[Request]) -> tuple[int, ...]:
+        """`Signature.least`; nothing where no request is for all that match."""
+        if not any(request.all_devices for request in requests):
+            return ()
+        index = self.ledger.pools[pool.name].index
+        return tuple(
+            self.nodes.slowest(index, request.kind, request.selectors) if request.all_devices else 0
+            for request in requests
+        )
+
+    def sort(self, ask: Ask, position: int) -> Sort:
+        """The sort of a node of the ask's pool."""
+        classes = self.states(ask).classes
+        return classes.sorts(ask.question)[classes.of[position]]
 
     def states(self, ask: Ask) -> States:
         """The nodes of the ask's pool in states, each equal for the ask."""
@@ -227,7 +248,9 @@ class Placer:
 
 
 def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], host: HostAsk = NOTHING) -> str | None:
-    """Why a claim cannot be read against its pool, or None when it can."""
+    """Why a claim cannot be read against its pool, or None when it can. One that asks for host resources alone needs no
+    requests.
+    """
     return _flaw(pool.name, pool.devices, tuple(requests), tuple(affinity), host)
 
 
@@ -240,8 +263,8 @@ def _flaw(
     host: HostAsk,
 ) -> str | None:
     known = [name.name for name in devices]
-    if not requests:
-        return "it has no requests" if host == NOTHING and not affinity else _stranger(affinity, [])
+    if not requests and host == NOTHING:
+        return "it has no requests"
     if host.cpu_milli < 0 or host.memory_bytes < 0:
         return "it needs less than nothing of the host"
     names = [request.name for request in requests]
@@ -252,8 +275,15 @@ def _flaw(
             listed = ", ".join(known) or "none"
             asked = f"request {request.name} asks for device {request.kind}"
             return f"{asked}, which pool {pool} does not have (it has: {listed})"
-        if not request.all_devices and request.count < 1:
-            return f"request {request.name} asks for {request.count} devices"
+        called = [each.name for each in request.first_of]
+        if len(set(called)) < len(called):
+            return f"request {request.name} has two alternatives of one name"
+        amounts = [(f"{request.name}/{each.name}", each.all_devices, each.count) for each in request.first_of]
+        for name, all_devices, count in amounts or [(request.name, request.all_devices, request.count)]:
+            if not all_devices and count < 1:
+                return f"request {name} asks for {count} devices"
+    if count_ways(requests) > WAYS:
+        return f"its alternatives make {count_ways(requests)} ways of serving it, and at most {WAYS} are tried"
     stranger = _stranger(affinity, names)
     if stranger is not None:
         return stranger

@@ -221,7 +221,8 @@ def _cargo(claim: ClaimFacts, member: Member, pool: str, guarded: bool, inventor
     devices = {request: tuple(group) for request, group in by_request.items()}
     ids = (device.id for group in by_request.values() for device in group)
     bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
-    return Cargo(claim, member.index, member.node, devices, pool, guarded, bindings)
+    shared = tuple(dict.fromkeys(each.request for each in _placed(member) if each.share is not None))
+    return Cargo(claim, member.index, member.node, devices, pool, guarded, bindings, shared)
 
 
 def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:

@@ -48,7 +48,15 @@ from adjoin.reflector import Reflector
 from adjoin.serving import Files, Keeper, Server, status_app
 from adjoin.writer import Writer
 
-REFLECTED: Final = (Kind.NODE, Kind.RESOURCE_SLICE, Kind.TAINT_RULE, Kind.CONFIG_MAP)
+REFLECTED: Final = (
+    Kind.NODE,
+    Kind.RESOURCE_SLICE,
+    Kind.TAINT_RULE,
+    Kind.CONFIG_MAP,
+    Kind.NAMESPACE,
+    Kind.PRIORITY_CLASS,
+    Kind.GUEST,
+)
 SERVICE_ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 SWITCH_SECONDS: Final = 0.001
@@ -320,6 +328,7 @@ class Operator:
                 kind,
                 namespace=settings.namespace if kind is Kind.CONFIG_MAP else "",
                 on_relist=self.sweep.soon,
+                gate=self.cache.guests_wanted if kind is Kind.GUEST else None,
             )
             for kind in REFLECTED
         ]
@@ -509,7 +518,7 @@ class Operator:
             return f"kopf does not hear of {', '.join(kinds)}" if kinds else None
 
         checks: dict[str, Callable[[], str | None]] = {
-            f"watch of {one.kind.value.plural}": lambda one=one: silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
+            f"watch of {one.kind.value.plural}": lambda one=one: None if one.idle else silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
             for one in self.reflectors
         }
         limit = 3 * self._settings.resync_seconds + SILENT_SECONDS

@@ -18,7 +18,7 @@ from adjoin.api.pool_status import PoolCondition
 from adjoin.cli.documents import UnreadableInput, read_documents
 from adjoin.cli.exits import BAD_INPUT, OK, PENDING
 from adjoin.cli.objects import BadInput, Input, read_input
-from adjoin.cli.outcome import ClaimOutcome, claim_outcomes, pool_outcomes
+from adjoin.cli.outcome import ClaimOutcome, claim_outcomes, pool_outcomes, preempted_outcomes
 from adjoin.cli.output import render
 from adjoin.cli.question import pose
 from adjoin.cli.workloads import check_workloads
@@ -93,7 +93,12 @@ def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = Fals
     claims = claim_outcomes(view.claims, inventory, question.stands, plan, moment)
     pools = pool_outcomes(view.pools, inventory, plan, moment)
     return Planned(
-        shown={"claims": [claim.shown for claim in claims], "preempted": [], "shares": [], "pools": pools},
+        shown={
+            "claims": [claim.shown for claim in claims],
+            "preempted": preempted_outcomes(view.claims, plan),
+            "shares": [],
+            "pools": pools,
+        },
         waiting=any(claim.waits for claim in claims),
         notes=(*given.warnings, *_notes(inventory, pools)),
         pod_problems=tuple(

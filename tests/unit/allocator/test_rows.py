@@ -9,7 +9,8 @@ import pytest
 from adjoin_allocator.cel import AttributeValue
 from adjoin_allocator.matrix import parse_matrix
 from adjoin_allocator.model import Device, DeviceID
-from adjoin_allocator.rows import Misfit, match_rows, needs_uuid, pci_address, sight
+from adjoin_allocator.pci import pci_address
+from adjoin_allocator.rows import Misfit, match_rows, needs_uuid, sight
 from adjoin_allocator.terms import DeviceType, Standing
 from adjoin_allocator.topology import DEFAULT_KEYS
 

@@ -1,8 +1,8 @@
 """XML text → elements with their line numbers, safely.
 
-In comes text from anybody, out goes its tree of elements, or a `MatrixError` with the line. A document type may be named
-(hwloc does) and is never fetched; one that brings declarations of its own is refused, and with it every entity that
-could be expanded. Text between elements is not kept. The work is linear in the length of the text.
+In comes text from anybody, out goes its tree of elements, or a `MatrixError` with the line. A document type may be
+named (hwloc does) and is never fetched; one that brings declarations is refused, and so is every entity but the five
+that XML itself names. Text between elements is not kept. The work is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -41,58 +41,75 @@ def is_xml(text: str) -> bool:
 def parse_xml(text: str) -> Element:
     """The outermost element. Raises `MatrixError` where the text is no well-formed XML, or more than plain XML."""
     above, body = _body(text)
-    reader = _Reader(above)
-    parser = reader.parser
+    # A character that XML has no place for is told with its line, as everything else that is wrong.
+    data = body.encode("utf-8", "surrogatepass")
     try:
-        # A character that XML has no place for is told with its line, as everything else that is wrong.
-        parser.Parse(body.encode("utf-8", "surrogatepass"), True)
+        return _read(_without_doctype(data, above), above)
     except expat.ExpatError as error:
         problem = f"no well-formed XML: {expat.ErrorString(error.code)}"
         raise MatrixError(error.lineno + above, problem) from None
+
+
+class _Enough(Exception):
+    """What was looked for was found or cannot come any more."""
+
+
+def _without_doctype(data: bytes, above: int) -> bytes:
+    """The text with blanks for a document type that only names itself.
+
+    With a document type that nobody fetched, a parser takes every unknown entity for one that is declared there and
+    drops it, in attributes without a word; without one it is an error.
+    """
+    end = 0
+
+    def doctype(name: str, _system: str | None, _public: str | None, declares: int) -> None:
+        nonlocal end
+        if declares:
+            raise MatrixError(parser.CurrentLineNumber + above, f"the document type {name} brings declarations")
+        end = parser.CurrentByteIndex
+        raise _Enough
+
+    def element(_tag: str, _attributes: dict[str, str]) -> None:
+        raise _Enough
+
+    # The text is Unicode already, whatever encoding its first line names.
+    parser = expat.ParserCreate("utf-8")
+    parser.StartDoctypeDeclHandler, parser.StartElementHandler = doctype, element
+    try:
+        parser.Parse(data, True)
+    except _Enough:
+        pass
     finally:
         # The parser holds on to its handlers, and they to it.
-        parser.StartElementHandler = parser.EndElementHandler = None
-        parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.SkippedEntityHandler = None
-    return reader.root[0]
+        parser.StartDoctypeDeclHandler = parser.StartElementHandler = None
+    if not end:
+        return data
+    start = data.rindex(b"<!DOCTYPE", 0, end)
+    # Line ends stay, for the numbers of the lines below.
+    return data[:start] + bytes(each if each == 10 else 32 for each in data[start : end + 1]) + data[end + 1 :]
 
 
-class _Reader:
-    """Builds the tree from what the parser meets."""
+def _read(data: bytes, above: int) -> Element:
+    roots: list[Element] = []
+    inside: list[Element] = []
 
-    def __init__(self, above: int) -> None:
-        self.root: list[Element] = []
-        self._above = above
-        self._open: list[Element] = []
-        # The text is Unicode already, whatever encoding its first line names.
-        self.parser = parser = expat.ParserCreate("utf-8")
-        parser.StartElementHandler = self._start
-        parser.EndElementHandler = self._end
-        parser.StartDoctypeDeclHandler = self._doctype
-        parser.EntityDeclHandler = self._entity
-        parser.SkippedEntityHandler = self._skipped
-
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
-        element = Element(tag, attributes, self._line())
-        if len(self._open) >= DEEPEST:
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        element = Element(tag, attributes, parser.CurrentLineNumber + above)
+        if len(inside) >= DEEPEST:
             raise MatrixError(element.line, f"elements are nested more than {DEEPEST} deep")
-        (self._open[-1].children if self._open else self.root).append(element)
-        self._open.append(element)
+        (inside[-1].children if inside else roots).append(element)
+        inside.append(element)
 
-    def _end(self, _: str) -> None:
-        self._open.pop()
+    def end(_tag: str) -> None:
+        inside.pop()
 
-    def _doctype(self, name: str, _system: str | None, _public: str | None, declares: int) -> None:
-        if declares:
-            raise MatrixError(self._line(), f"the document type {name} brings declarations; remove them")
-
-    def _entity(self, name: str, *_: object) -> None:
-        raise MatrixError(self._line(), f"the entity {name} is declared here; entities are not read")
-
-    def _skipped(self, name: str, _: object) -> None:
-        raise MatrixError(self._line(), f"the entity {name} is used here; entities are not read")
-
-    def _line(self) -> int:
-        return self.parser.CurrentLineNumber + self._above
+    parser = expat.ParserCreate("utf-8")
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    try:
+        parser.Parse(data, True)
+    finally:
+        parser.StartElementHandler = parser.EndElementHandler = None
+    return roots[0]
 
 
 def _body(text: str) -> tuple[int, str]:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 
 from adjoin_allocator.formats.elements import Element
-from adjoin_allocator.formats.tree import Part, PartKind, Row, RowKind, kind_of_class, matrix_of
+from adjoin_allocator.formats.tree import Part, PartKind, Row, RowKind, check_rows, kind_of_class, matrix_of
 from adjoin_allocator.matrix import Matrix, MatrixError
 from adjoin_allocator.pci import pci_address
 
@@ -52,6 +52,7 @@ def read(root: Element) -> Matrix:
     rows = list(_devices(machine, (), None, everywhere))
     if not rows:
         raise MatrixError(machine.line, "there is no GPU and no NIC; write the file with PCI devices in it")
+    check_rows(rows)
     return matrix_of(rows, {})
 
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from adjoin_allocator.formats.elements import Element
-from adjoin_allocator.formats.tree import Part, PartKind, Row, RowKind, kind_of_class, matrix_of
+from adjoin_allocator.formats.tree import Part, PartKind, Row, RowKind, check_rows, kind_of_class, matrix_of
 from adjoin_allocator.matrix import Matrix, MatrixError
 from adjoin_allocator.pci import PciAddress, pci_address
 
@@ -67,6 +67,7 @@ def read(root: Element) -> Matrix:
         reader.cpu(child, frozenset({node}) if node >= 0 else None)
     if not reader.rows:
         raise MatrixError(root.line, f"there is no GPU and no NIC in <{ROOT}>")
+    check_rows(reader.rows)
     return matrix_of(reader.rows, reader.links())
 
 

@@ -94,12 +94,8 @@ def kind_of_class(digits: str) -> RowKind | None:
     return RowKind.NIC if digits.startswith(_NIC_CLASSES) else None
 
 
-def matrix_of(rows: Sequence[Row], links: Mapping[frozenset[Row], int]) -> Matrix:
-    """The matrix of `rows`; `links` are the NVLinks of pairs that have any.
-
-    Rows are ordered by address, as `nvidia-smi` orders its own. Raises `MatrixError` for two rows with one address and
-    for more rows than a machine has.
-    """
+def check_rows(rows: Sequence[Row]) -> None:
+    """Raises `MatrixError` for two rows with one address and for more rows than a machine has."""
     if len(rows) > MOST_ROWS:
         raise MatrixError(rows[MOST_ROWS].line, f"more than {MOST_ROWS} GPUs and NICs")
     seen: dict[PciAddress, Row] = {}
@@ -107,6 +103,13 @@ def matrix_of(rows: Sequence[Row], links: Mapping[frozenset[Row], int]) -> Matri
         first = seen.setdefault(row.address, row) if row.address else row
         if first is not row:
             raise MatrixError(row.line, f"{row.title} is there twice, first in line {first.line}")
+
+
+def matrix_of(rows: Sequence[Row], links: Mapping[frozenset[Row], int]) -> Matrix:
+    """The matrix of `rows`; `links` are the NVLinks of pairs that have any.
+
+    Rows are ordered by address, as `nvidia-smi` orders its own. They have passed `check_rows`.
+    """
     ordered = sorted(rows, key=lambda row: (_ORDER[row.kind], not row.address, row.address, row.names))
     cells: list[list[str | None]] = [[SELF] * len(ordered) for _ in ordered]
     between: dict[tuple[int, int, PciAddress, PciAddress], str | None] = {}

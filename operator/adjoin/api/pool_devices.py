@@ -171,8 +171,8 @@ class ConfigMapKey(BaseModel):
 
     name: ObjectName = Field(description="Name of the ConfigMap.")
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=CONFIG_KEY)] = Field(
-        description="Key of the text. <key>.gpus may list a PCI address or uuid per GPU row, one a line, in the order of "
-        "the rows (of XML: of the GPUs' PCI addresses)."
+        description="Key of the text. <key>.gpus may list a PCI address or uuid per GPU row, one a line, in the order "
+        "of the rows (of XML: of the GPUs' PCI addresses)."
     )
 
 
@@ -186,8 +186,8 @@ class TopologyMatrix(BaseModel):
         description="Nodes of this shape. Absent or empty: every node. The first entry that matches counts.",
     )
     config_map_ref: ConfigMapKey = Field(
-        description="Text of `nvidia-smi topo -m` or of `rocm-smi --showtopo`, or XML of hwloc 2 (`lstopo --of xml`) or "
-        "NCCL (NCCL_TOPO_DUMP_FILE); the text itself tells which."
+        description="Text of `nvidia-smi topo -m` or of `rocm-smi --showtopo`, or XML of hwloc 2 (`lstopo --of xml`) "
+        "or NCCL (NCCL_TOPO_DUMP_FILE); the text itself tells which."
     )
 
 

@@ -62,7 +62,7 @@ def topology_command(
             if sources
             else _read_live(kubeconfig, context, namespace)
         )
-        wiring = look_at(given, node)
+        wiring = look_at(given, node, live=not sources)
         if svg is not None:
             _draw(wiring, svg)
     except (UnreadableInput, BadInput, UnknownNode) as error:
@@ -77,9 +77,9 @@ def topology_command(
     return OK
 
 
-def look_at(given: Input, node: str) -> NodeWiring:
-    """The wiring of a node of the input. Raises `UnknownNode`."""
-    inventory = InventoryBuilder(cluster=False).build(given.view)
+def look_at(given: Input, node: str, *, live: bool = False) -> NodeWiring:
+    """The wiring of a node of the input, which comes from files or, if `live`, from a cluster. Raises `UnknownNode`."""
+    inventory = InventoryBuilder(cluster=live).build(given.view)
     snapshot = SnapshotBuilder().build(given.view, inventory)
     known = given.view.nodes.keys() | snapshot.inventory.keys()
     if node not in known:

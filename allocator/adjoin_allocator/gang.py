@@ -32,7 +32,7 @@ from adjoin_allocator.fit import STATE_LIMIT
 from adjoin_allocator.model import Affinity, Claim, Pool
 from adjoin_allocator.nodes import Having, PoolIndex, Value
 from adjoin_allocator.place import Ask, Placer
-from adjoin_allocator.seats import Key, Room, Seat, SeatMemo, Seats, total
+from adjoin_allocator.seats import Key, Seat, SeatMemo, Seats, total
 from adjoin_allocator.spread import Ground, Lot, Shortage, Spreader, Wish
 from adjoin_allocator.terms import Policy, ReplicaState
 
@@ -106,10 +106,12 @@ class WhatIf:
     Attributes:
         spare: By position devices that count as free too.
         opened: Closed nodes that count as open.
+        hosts_count: Hosts have the CPU and memory that they have; else any amount.
     """
 
     spare: Mapping[int, int] = field(default_factory=dict)
     opened: frozenset[int] = frozenset()
+    hosts_count: bool = True
 
 
 AS_IT_IS = WhatIf()
@@ -164,7 +166,6 @@ def arrange(
     tree: FabricTree,
     gang: Gang,
     demand: Demand = (),
-    room: Room | None = None,
     what_if: WhatIf = AS_IT_IS,
     count_only: bool = False,
 ) -> Outcome:
@@ -192,6 +193,7 @@ def arrange(
             limit = True
             break
         asks = tuple(_sharing(placer, ask, dict(zip(shared, values, strict=True))) for ask in gang.asks)
+        room = placer.host_rooms(asks[0]) if what_if.hosts_count else None
         seats = Seats(placer, memo, asks, demand, room, what_if.spare, what_if.opened)
         trial = _Attempt(gang, tree, seats, count_only, distinct).run()
         states, limit = states + seats.states, limit or seats.limit

@@ -14,16 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from adjoin_allocator.alternatives import ways
 from adjoin_allocator.cost import Mode
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fabric import WHOLE, FabricTree
 from adjoin_allocator.fit import STATE_LIMIT, relaxed
 from adjoin_allocator.gang import AS_IT_IS, Gang, Outcome, WhatIf, arrange, gang_of
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Affinity, Claim, Fabric
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Code, Reason
-from adjoin_allocator.seats import Room, SeatMemo
+from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.terms import SCOPES, Policy, Standing
 
 NAMED = 3
@@ -40,17 +42,20 @@ class Desk:
     placer: Placer
     memo: SeatMemo
     tree: FabricTree
-    room: Room | None = None
 
     def ask(self, gang: Gang, what_if: WhatIf = AS_IT_IS) -> Outcome:
         """How much could be had of a gang."""
-        return arrange(self.placer, self.memo, self.tree, gang, room=self.room, what_if=what_if, count_only=True)
+        return arrange(self.placer, self.memo, self.tree, gang, what_if=what_if, count_only=True)
 
     def edited(self, gang: Gang, claim: Claim) -> Gang:
         """The gang with an edited claim."""
         pool = self.tree.index.pool
         same = claim.requests == gang.claim.requests and claim.affinity == gang.claim.affinity
-        asks = gang.asks if same else (self.placer.ask(pool, claim.requests, claim.affinity),)
+        asks = gang.asks
+        if not same:
+            asks = tuple(
+                self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in ways(claim.requests)
+            )
         present = {one.index for one in claim.placed if one.index not in gang.missing}
         return gang_of(self.placer, claim, asks, [at for at in range(claim.replicas) if at not in present])
 
@@ -212,7 +217,7 @@ class _Teller:
         total = 0
         for position in positions:
             shape = ledger.index.views[position].shape
-            key = tuple((shape, desk.placer.sorts(ask)[position], ledger.free[position]) for ask in gang.asks)
+            key = tuple((shape, desk.placer.sort(ask, position), ledger.free[position]) for ask in gang.asks)
             forms = tuple(ask.form for ask in gang.asks)
             total += len(desk.memo.filling(desk.placer, forms, key).seats)
         return total
@@ -280,11 +285,9 @@ class _Teller:
         if shut and self.desk.ask(self.gang, WhatIf(opened=shut)).most >= self.needed:
             why = [f"{index.views[at].name} {index.closed[at][1]}" for at in sorted(shut)]
             yield Reason(Code.NODE_UNAVAILABLE, len(shut), f"would fit, but {_listed(why)}")
-        if self.desk.room is not None:
-            desk = replace(self.desk, room=None)
-            if desk.ask(self.gang).most >= self.needed:
-                message = f"needs {self.needed} members, hosts have CPU and memory for {self.outcome.most}"
-                yield Reason(Code.HOST_RESOURCES, self.outcome.nodes, message)
+        if self.gang.claim.host != NOTHING and self.desk.ask(self.gang, WhatIf(hosts_count=False)).most >= self.needed:
+            message = f"needs {self.needed} members, hosts have CPU and memory for {self.outcome.most}"
+            yield Reason(Code.HOST_RESOURCES, self.outcome.nodes, message)
 
     # Too little in the whole pool
 
@@ -299,7 +302,7 @@ class _Teller:
             yield blocked
             return
         ledger = desk.placer.ledger.pools[ask.pool]
-        sorts = desk.placer.sorts(ask)
+        sorts = desk.placer.nodes.sorts(ledger.index, ask.question)
         short: list[str] = []
         enough: list[str] = []
         for place, request in enumerate(ask.requests):

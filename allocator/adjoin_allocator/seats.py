@@ -29,6 +29,10 @@ TOGETHER = 8
 """So many requests are searched for together at most, over all members of a node."""
 
 
+MEMBERS = 4096
+"""The most members of a claim, and so on a node of members that need no device."""
+
+
 @dataclass(frozen=True, slots=True)
 class Seat:
     """What one member gets on a node: by which ask, and its devices."""
@@ -124,6 +128,8 @@ def _one_by_one(
             answer = placer.fitter.fit(forms[ask], (shape, sort, free))
             states += answer.states
             if isinstance(answer, Fit):
+                if not answer.taken:
+                    return (Seat(ask, answer),) * MEMBERS, states, limit
                 seats.append(Seat(ask, answer))
                 free &= ~answer.taken
                 break
@@ -134,7 +140,7 @@ def _one_by_one(
 
 def _ceiling(signature: Signature, sort: Sort, free: int) -> int:
     """How many members a node holds at most, by counting."""
-    if not all(signature.counts):
+    if not all(signature.counts) or not signature.counts:
         return 1
     candidates = [mask & free for mask in sort.eligible]
     most = min(mask.bit_count() // count for mask, count in zip(candidates, signature.counts, strict=True))

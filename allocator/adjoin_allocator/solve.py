@@ -19,16 +19,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from adjoin_allocator.demand import Market, Round, want
+from adjoin_allocator.alternatives import label, ways
+from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fabric import Fabrics
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
 from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
 from adjoin_allocator.gang_reasons import Desk, explain_gang
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice, PlacedReplica
-from adjoin_allocator.nearest import nearest
+from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service_order
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
@@ -51,6 +53,7 @@ class Memo:
         self.nodes = Nodes()
         self.fitter = Fitter(bound)
         self.ledger = Ledger(self.nodes)
+        self.placer = Placer(self.nodes, self.fitter, self.ledger)
         self.fabrics = Fabrics()
         self.seats = SeatMemo(bound)
 
@@ -67,7 +70,7 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger), memo.fabrics, memo.seats)
+        run = _Run(snapshot, ledger, memo.placer, memo.fabrics, memo.seats)
         memo.fabrics.keep(snapshot.pools)
         for claim in service_order(ledger.waiting, now):
             run.serve(claim)
@@ -87,7 +90,7 @@ class _Waiting:
     """A claim of which replicas have no place."""
 
     claim: Claim
-    ask: Ask
+    asks: tuple[Ask, ...]
     placements: tuple[Placement, ...]
     missing: int
     limit: bool
@@ -116,21 +119,31 @@ class _Run:
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
-        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity)
+        pool = self.snapshot.pools[claim.pool]
+        asks = tuple(
+            self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in ways(claim.requests)
+        )
         if is_gang(claim):
-            self._serve_gang(claim, ask)
+            self._serve_gang(claim, asks)
             return
         missing = self.ledger.lacking[claim.uid]
-        effort = Effort(known=set() if len(missing) > 1 else None)
+        several = len(missing) > 1
+        effort = Effort(known=set() if several else None)
         placements: list[Placement] = []
         obstacle: Obstacle | None = None
-        demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
+        left = list(asks)
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         for index in missing:
-            spot = self.placer.best(ask, effort, demand.beside(wanted))
+            spot = self.placer.best(left[0], effort, demand.beside(wanted))
+            # What does not fit now fits none of the replicas after this one either.
+            while spot is not Obstacle.LIMIT and not isinstance(spot, Spot) and len(left) > 1:
+                del left[0]
+                effort = Effort(effort.states, set() if several else None)
+                spot = self.placer.best(left[0], effort, demand.beside(wanted))
             if not isinstance(spot, Spot):
                 obstacle = spot
                 break
-            placements.append(self._place(ask, index, spot))
+            placements.append(self._place(left[0], index, spot))
             if wanted is not None:
                 demand.served(wanted)
         self.states += effort.states
@@ -138,12 +151,12 @@ class _Run:
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
         else:
             limit = obstacle is Obstacle.LIMIT
-            self._waiting.append(_Waiting(claim, ask, tuple(placements), len(missing) - len(placements), limit))
+            self._waiting.append(_Waiting(claim, asks, tuple(placements), len(missing) - len(placements), limit))
 
-    def _serve_gang(self, claim: Claim, ask: Ask) -> None:
+    def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...]) -> None:
         """Places the members of a claim together: all that fit, or none of a gang that would be too small."""
-        gang = gang_of(self.placer, claim, (ask,), self.ledger.lacking[claim.uid])
-        demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
+        gang = gang_of(self.placer, claim, asks, self.ledger.lacking[claim.uid])
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
         outcome = arrange(self.placer, self.seats, tree, gang, demand.beside(wanted))
         self.states += outcome.states
@@ -155,8 +168,7 @@ class _Run:
                 demand.served(wanted)
         missing = len(gang.missing) - len(placements)
         if missing:
-            waiting = _Waiting(claim, ask, tuple(placements), missing, outcome.limit, gang)
-            self._waiting.append(waiting)
+            self._waiting.append(_Waiting(claim, asks, tuple(placements), missing, outcome.limit, gang))
         else:
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
 
@@ -175,7 +187,7 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity) or gang_flaw(pool, claim)
+        why = flaw(pool, claim.requests, claim.affinity, claim.host) or gang_flaw(pool, claim)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if pool.unavailable:
@@ -185,13 +197,13 @@ class _Run:
 
     def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
-        self.ledger.take(ask.pool, spot.position, spot.fit.taken)
+        self.ledger.take(ask.pool, spot.position, spot.fit.taken, ask.host)
         names = [request.name for request in ask.requests]
         devices = []
-        for name, mask in zip(names, spot.fit.masks, strict=True):
+        for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
             for bit in bits(mask):
                 device = view.devices[bit]
-                devices.append(PlacedDevice(name, device.id, device.hardware_id))
+                devices.append(PlacedDevice(label(request), device.id, device.hardware_id))
         locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
         return Placement(
             index=index,
@@ -201,22 +213,27 @@ class _Run:
         )
 
     def explain(self) -> None:
-        """Says why claims wait, against what is left when all are served. Equal asks have equal answers."""
+        """Says why claims wait, against what is left when all are served. Equal asks have equal answers, but for what
+        they wait for: who is served first would have it.
+        """
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
+        ahead: list[Ask] = []
         for waiting in self._waiting:
             if waiting.gang is not None:
                 answer: tuple[tuple[Reason, ...], str | None] = self._explain_gang(waiting.gang, waiting.placements)
             elif waiting.limit:
-                nodes = len(self.ledger.pools[waiting.ask.pool].index.views)
+                nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity)
+                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
                 found = known.get(key)
                 if found is None:
-                    diagnosis = diagnose(self.placer, waiting.ask)
-                    found = known[key] = (reasons(diagnosis), nearest(self.placer, waiting.ask))
-                answer = found
+                    found = self._why(waiting, ahead)
+                elif found[1] is not None and waits(found[1]):
+                    found = (found[0], changed(self.placer, waiting.asks))
+                answer = known[key] = found
+            ahead += waiting.asks
             self._add(
                 ClaimPlan(
                     uid=waiting.claim.uid,
@@ -235,6 +252,25 @@ class _Run:
         missing = [index for index in gang.missing if index not in now]
         tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
         return explain_gang(Desk(self.placer, self.seats, tree), gang_of(self.placer, rest, gang.asks, missing))
+    def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same
+        as last time while all that they depend on is the same.
+        """
+        asks, claim = waiting.asks, waiting.claim
+        # A claim that has nothing is in nobody's way.
+        mine = claim.uid if claim.placed else None
+        key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
+        return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
+
+    def _reasoned(
+        self, asks: tuple[Ask, ...], ahead: Sequence[Ask], mine: ClaimUID | None
+    ) -> tuple[tuple[Reason, ...], str | None]:
+        found = reasons(diagnose(self.placer, asks[0]))
+        if len(asks) > 1:
+            first, *others = found
+            message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
+            found = (replace(first, message=message), *others)
+        return found, nearest(self.placer, asks, ahead, mine)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

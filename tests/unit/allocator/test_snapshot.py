@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import checks, make, strategies
 
-from adjoin_allocator import Claim, ClaimUID, Memo, Snapshot, plan
+from adjoin_allocator import Claim, ClaimUID, HoldKind, Memo, Snapshot, Standing, plan
 from adjoin_allocator.snapshot import FOLDED, REMEMBERED, Claims, path
 
 
@@ -121,7 +121,7 @@ def test_the_plan_of_an_edited_snapshot_is_that_of_the_same_claims(snapshot: Sna
     for step in range(data.draw(st.integers(1, 6))):
         base = data.draw(st.sampled_from(made))
         answer = plan(base, make.NOW, memo)
-        what = data.draw(st.sampled_from(("place", "place", "drop", "new", "release")))
+        what = data.draw(st.sampled_from(("place", "place", "drop", "new", "release", "node", "device", "hold")))
         claims = list(base.claims)
         if what == "place":
             edited = base.edited(
@@ -129,6 +129,18 @@ def test_the_plan_of_an_edited_snapshot_is_that_of_the_same_claims(snapshot: Sna
                 for claim in claims
                 if claim.uid in answer.claims and answer.claims[claim.uid].placements
             )
+        elif what == "node":
+            name = data.draw(st.sampled_from(sorted(base.nodes)))
+            changed = replace(base.nodes[name], unschedulable=data.draw(st.booleans()), ready=data.draw(st.booleans()))
+            edited = replace(base, nodes={**base.nodes, name: changed})
+        elif what == "device":
+            name = data.draw(st.sampled_from(sorted(base.inventory)))
+            first, *others = base.inventory[name]
+            ill = replace(first, standing=data.draw(st.sampled_from(Standing)))
+            edited = replace(base, inventory={**base.inventory, name: (ill, *others)})
+        elif what == "hold":
+            one = data.draw(st.sampled_from([device.id for given in base.inventory.values() for device in given]))
+            edited = replace(base, holds={one: make.hold(data.draw(st.sampled_from(HoldKind)))})
         elif what == "new" or not claims:
             edited = base.edited([data.draw(strategies.claims(f"new-{step}", step))])
         else:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from adjoin_allocator.cel import AttributeScalar, Selector
 from adjoin_allocator.demand import Bundle, Demand, Stake, Want, bundles, stakes
@@ -197,7 +197,6 @@ class PoolIndex:
         closed: By position why a node takes nothing new, as a class and a sentence; absent when it does.
         tally: Devices by name and standing, whoever holds them.
         shapes: All shapes that occur.
-        odd: Positions of nodes that are closed or have a device which is not offered.
     """
 
     pool: Pool
@@ -207,7 +206,6 @@ class PoolIndex:
     tally: Mapping[tuple[str, Standing], int]
     mismatches: tuple[Mismatch, ...]
     shapes: frozenset[Shape]
-    odd: frozenset[int]
 
 
 GONE = "gone"
@@ -264,17 +262,35 @@ class Nodes:
         Free when inventory, nodes and pools are the very objects of last time; else one look a node, and work for
         those that changed.
         """
-        same = snapshot.inventory is self._inventory and snapshot.nodes is self._objects
         pools = self._pools
-        same = same and len(pools) == len(snapshot.pools)
+        same = snapshot.inventory is self._inventory and len(pools) == len(snapshot.pools)
         if same and all(name in pools and pools[name].pool is pool for name, pool in snapshot.pools.items()):
-            return pools
+            if snapshot.nodes is not self._objects:
+                self._reopen(self._objects or {}, snapshot.nodes)
+                self._objects = snapshot.nodes
+            return self._pools
         members = self._members(snapshot)
         self._pools = {
             name: self._gather(pool, members[name], snapshot.nodes) for name, pool in sorted(snapshot.pools.items())
         }
         self._inventory, self._objects = snapshot.inventory, snapshot.nodes
         return self._pools
+
+    def _reopen(self, old: Mapping[str, Node], new: Mapping[str, Node]) -> None:
+        """Nodes changed and nothing else: which of them take something new."""
+        changed = [name for name, node in new.items() if old.get(name) is not node]
+        changed += old.keys() - new.keys()
+        for name, index in self._pools.items():
+            shut = dict(index.closed)
+            for node in changed:
+                place = index.position.get(node)
+                if place is not None:
+                    why = closed(new.get(node), index.pool)
+                    shut.pop(place, None)
+                    if why is not None:
+                        shut[place] = why
+            if shut != index.closed:
+                self._pools = {**self._pools, name: replace(index, closed=shut)}
 
     def locate(self, device: DeviceID) -> tuple[PoolIndex, int, int] | None:
         """Where a device is: its pool's index, the position of its node and its bit; None when no pool has it."""
@@ -411,8 +427,7 @@ class Nodes:
                 tally[kind, standing] += count * times
         mismatches = tuple(view.mismatch for view in ordered if view.mismatch is not None)
         shapes = frozenset(view.shape for view in ordered)
-        odd = {place for place, view in enumerate(ordered) if view.offered != (1 << view.shape.size) - 1}
-        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes, frozenset(odd | shut.keys()))
+        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes)
 
     def _compile(self, name: str, pool: Pool, beside: tuple[Device, ...]) -> NodeView:
         devices = tuple(device for device in beside if device.device_pool == pool.name)

@@ -136,7 +136,8 @@ class Market:
         self._everybody: dict[Want, int] = {}
         self._waiting: dict[Want, int] = {}
         self._stamps: dict[Want, int] = {}
-        """How often the weight of a want has changed."""
+        """How often the weight of a want has changed, also of one that nobody has any more: else two times of different
+        weights could look alike."""
         self._stamp = 0
         """How often any has."""
         self._demands: dict[tuple[object, ...], Demand] = {}
@@ -154,8 +155,8 @@ class Market:
                     counter[wanted] = now
                 else:
                     del counter[wanted]
-        if wanted not in self._everybody:
-            self._stamps.pop(wanted, None)
+        if len(self._stamps) > SPECS:
+            self._stamps, self._stamp, self._demands = {}, 0, {}
 
     def open(self) -> Round:
         """The demand of one decision, as it stands when it begins; the market must not change meanwhile."""

@@ -55,9 +55,14 @@ class Rooms:
 
 
 class Hosts:
-    """Room of all nodes, as it stands in a decision."""
+    """Room of all nodes, as it stands in a decision.
+
+    Attributes:
+        version: Another number whenever something has changed.
+    """
 
     def __init__(self) -> None:
+        self.version = 0
         self._nodes: Mapping[str, Node] = {}
         self._claimed: dict[str, tuple[int, int]] = {}
         """By node name what replicas need whose pods are not bound, and what this decision gave."""
@@ -66,6 +71,7 @@ class Hosts:
     def enter(self, nodes: Mapping[str, Node], *, anew: bool) -> None:
         """The nodes of a snapshot. `anew`: what claims need is entered from nothing."""
         if anew:
+            self.version += 1
             self._claimed, self._rooms = {}, {}
         elif nodes is not self._nodes:
             old = self._nodes
@@ -96,6 +102,7 @@ class Hosts:
         return rooms
 
     def _fill(self, name: str, node: Node | None) -> None:
+        self.version += 1
         for rooms in self._rooms.values():
             position = rooms.index.position.get(name)
             if position is not None:

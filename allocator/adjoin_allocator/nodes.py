@@ -230,6 +230,7 @@ class Nodes:
         self._where: dict[DeviceID, NodeView] = {}
         self._sorts: dict[tuple[tuple[int, ...], tuple[Values, ...], tuple[Stake, ...], bool], Sort] = {}
         self._symmetries: dict[Shape, Symmetry] = {}
+        self._slowest: dict[tuple[str, str, tuple[Selector, ...]], tuple[PoolIndex, int]] = {}
         self._sorted: dict[tuple[str, Question], tuple[PoolIndex, tuple[Sort, ...]]] = {}
 
     def index(self, snapshot: Snapshot) -> Mapping[str, PoolIndex]:
@@ -280,9 +281,16 @@ class Nodes:
 
     def slowest(self, index: PoolIndex, kind: str, selectors: tuple[Selector, ...]) -> int:
         """The least performance of the pool's devices of that name that the selectors match; 0 when there is none."""
-        sorts = self.sorts(index, Question(((kind, selectors),), ()))
-        pairs = {(view.shape, sort.eligible[0]) for view, sort in zip(index.views, sorts, strict=True)}
-        return min((shape.performance[at] for shape, mask in pairs for at in bits(mask)), default=0)
+        key = (index.pool.name, kind, selectors)
+        known = self._slowest.get(key)
+        if known is not None and known[0] is index:
+            return known[1]
+        pairs = {(view.shape, view.eligible(kind, selectors)) for view in index.views}
+        found = min((shape.performance[at] for shape, mask in pairs for at in bits(mask)), default=0)
+        if len(self._slowest) >= SELECTIONS:
+            self._slowest.clear()
+        self._slowest[key] = (index, found)
+        return found
 
     def sort(self, view: NodeView, question: Question) -> Sort:
         """The sort of one node."""

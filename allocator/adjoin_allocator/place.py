@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.hosts import NOTHING, Rooms
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Affinity, HostAsk, Pool, Request
+from adjoin_allocator.model import Affinity, DeviceName, HostAsk, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
 from adjoin_allocator.scores import Scores
 from adjoin_allocator.states import States
@@ -152,9 +153,10 @@ class Placer:
             for request in requests
         )
 
-    def sorts(self, ask: Ask) -> Sequence[Sort]:
-        """The sort of each node of the ask's pool."""
-        return self.nodes.sorts(self.ledger.pools[ask.pool].index, ask.question)
+    def sort(self, ask: Ask, position: int) -> Sort:
+        """The sort of a node of the ask's pool."""
+        classes = self.states(ask).classes
+        return classes.sorts(ask.question)[classes.of[position]]
 
     def states(self, ask: Ask) -> States:
         """The nodes of the ask's pool in states, each equal for the ask."""
@@ -249,9 +251,22 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], 
     """Why a claim cannot be read against its pool, or None when it can. One that asks for host resources alone needs no
     requests.
     """
-    known = [name.name for name in pool.devices]
+    return _flaw(pool.name, pool.devices, tuple(requests), tuple(affinity), host)
+
+
+@lru_cache(maxsize=ASKS)
+def _flaw(
+    pool: str,
+    devices: tuple[DeviceName, ...],
+    requests: tuple[Request, ...],
+    affinity: tuple[Affinity, ...],
+    host: HostAsk,
+) -> str | None:
+    known = [name.name for name in devices]
     if not requests and host == NOTHING:
         return "it has no requests"
+    if host.cpu_milli < 0 or host.memory_bytes < 0:
+        return "it needs less than nothing of the host"
     names = [request.name for request in requests]
     if len(set(names)) < len(names):
         return "two requests have one name"
@@ -259,7 +274,7 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], 
         if request.kind not in known:
             listed = ", ".join(known) or "none"
             asked = f"request {request.name} asks for device {request.kind}"
-            return f"{asked}, which pool {pool.name} does not have (it has: {listed})"
+            return f"{asked}, which pool {pool} does not have (it has: {listed})"
         called = [each.name for each in request.first_of]
         if len(set(called)) < len(called):
             return f"request {request.name} has two alternatives of one name"
@@ -269,10 +284,10 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], 
                 return f"request {name} asks for {count} devices"
     if count_ways(requests) > WAYS:
         return f"its alternatives make {count_ways(requests)} ways of serving it, and at most {WAYS} are tried"
+    stranger = _stranger(affinity, names)
+    if stranger is not None:
+        return stranger
     for line in affinity:
-        strangers = [name for name in line.requests if name not in names]
-        if strangers or not line.requests:
-            return f"affinity names request {', '.join(strangers) or '(none)'}, which is not in the claim"
         if len(set(line.requests)) < len(line.requests):
             return "affinity names a request twice in one line"
         if (line.scope is None) == (not line.attribute):
@@ -281,4 +296,12 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], 
         if line.policy not in fitting:
             asked = line.attribute if line.scope is None else line.scope
             return f"affinity on {asked} has policy {line.policy}, which must be {' or '.join(fitting)}"
+    return None
+
+
+def _stranger(affinity: Iterable[Affinity], names: Sequence[str]) -> str | None:
+    for line in affinity:
+        strangers = [name for name in line.requests if name not in names]
+        if strangers or not line.requests:
+            return f"affinity names request {', '.join(strangers) or '(none)'}, which is not in the claim"
     return None

@@ -23,6 +23,7 @@ from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
 from adjoin_allocator.nearest import changed, nearest, waits
@@ -207,14 +208,24 @@ class _Run:
             )
 
     def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
-        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first."""
-        asks = waiting.asks
+        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same
+        as last time while all that they depend on is the same.
+        """
+        asks, claim = waiting.asks, waiting.claim
+        # A claim that has nothing is in nobody's way.
+        mine = claim.uid if claim.placed else None
+        key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
+        return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
+
+    def _reasoned(
+        self, asks: tuple[Ask, ...], ahead: Sequence[Ask], mine: ClaimUID | None
+    ) -> tuple[tuple[Reason, ...], str | None]:
         found = reasons(diagnose(self.placer, asks[0]))
         if len(asks) > 1:
             first, *others = found
             message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
             found = (replace(first, message=message), *others)
-        return found, nearest(self.placer, asks, ahead, waiting.claim.uid)
+        return found, nearest(self.placer, asks, ahead, mine)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

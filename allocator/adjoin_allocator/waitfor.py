@@ -118,7 +118,7 @@ def _smallest(
                     continue
                 searches -= ask.form.bound
                 if placer.fitter.fits(ask.form, (view.shape, sort, free)) and not any(
-                    placer.fitter.fits(other.form, (view.shape, placer.sorts(other)[position], free))
+                    placer.fitter.fits(other.form, (view.shape, placer.sort(other, position), free))
                     for other in before.values()
                 ):
                     best = (cost, (view, sort, chosen))

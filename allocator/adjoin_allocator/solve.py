@@ -15,17 +15,18 @@ What comes in is never changed, and the same input gives the same plan, with or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from adjoin_allocator.alternatives import label, most_wanted, ways
-from adjoin_allocator.demand import Market, Round, want
+from adjoin_allocator.alternatives import label, ways
+from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
-from adjoin_allocator.nearest import nearest
+from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service_order
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
@@ -46,6 +47,7 @@ class Memo:
         self.nodes = Nodes()
         self.fitter = Fitter(bound)
         self.ledger = Ledger(self.nodes)
+        self.placer = Placer(self.nodes, self.fitter, self.ledger)
 
 
 def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
@@ -60,7 +62,7 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
+        run = _Run(snapshot, ledger, memo.placer)
         for claim in service_order(ledger.waiting, now):
             run.serve(claim)
         run.explain()
@@ -106,14 +108,16 @@ class _Run:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
         pool = self.snapshot.pools[claim.pool]
-        asks = tuple(self.placer.ask(pool, way, claim.affinity, claim.profile) for way in ways(claim.requests))
+        asks = tuple(
+            self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in ways(claim.requests)
+        )
         missing = self.ledger.lacking[claim.uid]
         several = len(missing) > 1
         effort = Effort(known=set() if several else None)
         placements: list[Placement] = []
         obstacle: Obstacle | None = None
-        demand, wanted = self._demand(claim.pool), want(most_wanted(claim.requests), claim.affinity)
         left = list(asks)
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         for index in missing:
             spot = self.placer.best(left[0], effort, demand.beside(wanted))
             # What does not fit now fits none of the replicas after this one either.
@@ -159,7 +163,7 @@ class _Run:
 
     def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
-        self.ledger.take(ask.pool, spot.position, spot.fit.taken)
+        self.ledger.take(ask.pool, spot.position, spot.fit.taken, ask.host)
         names = [request.name for request in ask.requests]
         devices = []
         for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
@@ -175,19 +179,25 @@ class _Run:
         )
 
     def explain(self) -> None:
-        """Says why claims wait, against what is left when all are served. Equal asks have equal answers."""
+        """Says why claims wait, against what is left when all are served. Equal asks have equal answers, but for what
+        they wait for: who is served first would have it.
+        """
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
+        ahead: list[Ask] = []
         for waiting in self._waiting:
             if waiting.limit:
                 nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity)
+                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
                 found = known.get(key)
                 if found is None:
-                    found = known[key] = self._why(waiting)
-                answer = found
+                    found = self._why(waiting, ahead)
+                elif found[1] is not None and waits(found[1]):
+                    found = (found[0], changed(self.placer, waiting.asks))
+                answer = known[key] = found
+            ahead += waiting.asks
             self._add(
                 ClaimPlan(
                     uid=waiting.claim.uid,
@@ -197,16 +207,25 @@ class _Run:
                 )
             )
 
-    def _why(self, waiting: _Waiting) -> tuple[tuple[Reason, ...], str | None]:
-        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first."""
-        asks = waiting.asks
+    def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same
+        as last time while all that they depend on is the same.
+        """
+        asks, claim = waiting.asks, waiting.claim
+        # A claim that has nothing is in nobody's way.
+        mine = claim.uid if claim.placed else None
+        key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
+        return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
+
+    def _reasoned(
+        self, asks: tuple[Ask, ...], ahead: Sequence[Ask], mine: ClaimUID | None
+    ) -> tuple[tuple[Reason, ...], str | None]:
         found = reasons(diagnose(self.placer, asks[0]))
         if len(asks) > 1:
             first, *others = found
             message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
             found = (replace(first, message=message), *others)
-        changes = (nearest(self.placer, ask) for ask in asks)
-        return found, next((change for change in changes if change is not None), None)
+        return found, nearest(self.placer, asks, ahead, mine)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

@@ -17,7 +17,8 @@ from adjoin.api.defaults import replicas_of
 from adjoin.asked import read_share_spec, read_spec
 from adjoin.cache import View
 from adjoin.environment import ShareFacts
-from adjoin.facts import ClaimFacts, PodFacts, read_evictions, read_nominated, read_placed
+from adjoin.facts import ClaimFacts, PodFacts
+from adjoin.holdings import is_released, read_evictions, read_nominated, read_placed
 from adjoin.inventory import Inventory, asked_pool, own_tenant
 from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, Share
 from adjoin_allocator.results import Code
@@ -182,6 +183,9 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
         # What it still holds is on its way back.
         placed = tuple(replace(replica, state=ReplicaState.RELEASING) for replica in placed)
         hold = ClaimHold(Code.SUSPENDED, "it is suspended: spec.suspend is true")
+    released = is_released(facts)
+    if released:
+        placed = tuple(replace(replica, state=ReplicaState.RELEASING) for replica in placed)
     return Claim(
         uid=ClaimUID(uid),
         namespace=facts.meta.namespace,
@@ -190,7 +194,7 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
         pool=spec.pool_ref.name if spec.pool_ref is not None else "",
         requests=asked.requests,
         affinity=asked.affinity,
-        replicas=replicas_of(spec),
+        replicas=0 if released else replicas_of(spec),
         priority=spec.priority,
         placed=placed,
         deleting=facts.meta.deleting is not None,

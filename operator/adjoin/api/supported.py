@@ -67,7 +67,6 @@ REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
         Refused("spec.scaling.maxReplicas"),
         Refused("spec.release"),
         Refused("spec.idleTimeout"),
-        Refused("spec.maxRuntime"),
         Refused("spec.lifecycle"),
     ),
 }
@@ -121,6 +120,7 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.affinity[].attribute",
             "spec.affinity[].policy",
             "spec.replicas",
+            "spec.maxRuntime",
             "spec.priority",
             "spec.priorityClassName",
             "spec.suspend",

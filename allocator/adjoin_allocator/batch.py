@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 
+from adjoin_allocator.cost import Part
 from adjoin_allocator.fit import Fit
 from adjoin_allocator.joint import Program, Status
 from adjoin_allocator.ledger import Ledger
@@ -39,7 +40,7 @@ DIGITS = 4
 """Digits of a gap that are told."""
 
 _Costs = tuple[int, ...]
-"""Distances, level by level: by slot the sum of ranks and the sum of fine."""
+"""Distances, level by level: NUMA nodes, then by slot the sum of ranks and the sum of fine."""
 
 
 class Batch:
@@ -57,19 +58,21 @@ class Batch:
         self._lots: dict[str, Lot] = {}
         self._gaps: dict[ClaimUID, float] = {}
 
-    def placed(self, unit: Unit) -> None:
+    def placed(self, unit: Unit, spot: Spot) -> None:
         """The walk has given a replica its place, and the ledger knows. Nothing, when the replica is not to be
         moved.
         """
         if independent(unit.claim):
+            unit.spot = spot
             lot = self._lots.get(unit.ask.pool)
             if lot is None:
                 lot = self._lots[unit.ask.pool] = Lot(unit.ask.pool, self._ledger, self._placer)
             lot.enter(unit)
 
-    def gap(self, claim: ClaimUID) -> float:
-        """How far a claim's distances are from the best on devices that were free: 0 is optimal."""
-        return self._gaps.get(claim, 0.0)
+    @property
+    def gaps(self) -> Mapping[ClaimUID, float]:
+        """How far claims' distances are from the best on devices that were free; of those not named nothing is: 0."""
+        return self._gaps
 
     def pool_gap(self, pool: str) -> float:
         """How far a pool's batch is from the best possible: 0 is optimal."""
@@ -99,11 +102,14 @@ class Batch:
             lot.refused.setdefault(key, False)
         return spot
 
-    def waits(self, unit: Unit, replicas: int) -> None:
-        """So many replicas of a claim wait, `unit` the first of them."""
-        lot = self._lots.get(unit.ask.pool)
-        if lot is not None and independent(unit.claim) and not lot.refused.get(same(unit.ask), True):
-            lot.unsure += replicas * sum(max(1, count) for count in unit.ask.signature.counts)
+    def waits(self, units: Iterable[Unit]) -> None:
+        """The walk has found no place for these replicas of a claim."""
+        for unit in units:
+            lot = self._lots.get(unit.ask.pool)
+            if lot is not None and independent(unit.claim):
+                lot.waiting.append(unit)
+                if not lot.refused.get(same(unit.ask), True):
+                    lot.unsure += sum(max(1, count) for count in unit.ask.signature.counts)
 
     def _push(self, lot: Lot, ask: Ask, targets: Sequence[int]) -> Spot | None:
         """One node is cleared, the latest first, until the replica fits; all who had to go find places elsewhere."""
@@ -130,8 +136,7 @@ class Batch:
 
     def _here(self, lot: Lot, ask: Ask, position: int) -> Fit | None:
         """The best choice on a node as it is."""
-        shape, sort = lot.nodes.index.views[position].shape, self._placer.sorts(ask)[position]
-        answer = self._placer.fitter.fit(ask.form, (shape, sort, lot.nodes.free[position]))
+        answer = self._placer.fitter.fit(ask.form, lot.state(ask, position, lot.nodes.free[position]))
         return answer if isinstance(answer, Fit) else None
 
     def _move(self, lot: Lot, unit: Unit) -> bool:
@@ -159,18 +164,19 @@ class Batch:
 
     # The whole
 
-    def improve(self, waiting: Mapping[str, Sequence[Unit]]) -> list[list[Unit]]:
-        """Looks for something better when all are served. `waiting` are by pool replicas without a place that may have
-        that of another.
+    def improve(self) -> list[list[Unit]]:
+        """Looks for something better when all are served.
 
         Gives the units of each claim of which one has another place than it had when the walk placed it, or has none
         any more.
         """
         changed: dict[ClaimUID, list[Unit]] = {}
-        for name, lot in self._lots.items():
-            units = (*lot.units, *waiting.get(name, ()))
+        for lot in self._lots.values():
+            if len(lot.units) == 1 and not lot.waiting:
+                continue
+            units = (*lot.units, *lot.waiting)
             if lot.pool.objective is Objective.THROUGHPUT:
-                fill(lot, waiting.get(name, ()), self._find)
+                fill(lot, self._find)
             self._approach(lot)
             self.struck = self.struck or lot.budget.struck
             touched = {unit.claim.uid for unit in units if unit.spot is not lot.walked.get(unit)}
@@ -185,11 +191,12 @@ class Batch:
         counted = bool(lot.varying) and lot.pool.objective is Objective.THROUGHPUT
         groups = kinds(lot.placed, split=counted)
         ideals = {kind: self._ideal(lot, kind) for kind in groups if not self._at_best(lot, kind)}
-        far = [kind for kind, ideal in ideals.items() if kind.farthest > ideal]
-        bound = _summed((ideals.get(kind), kind) for kind in groups)
+        bounds = {kind: _certain(kind, ideal) for kind, ideal in ideals.items()}
+        far = [kind for kind in bounds if kind.farthest > bounds[kind]]
+        bound = _summed((bounds.get(kind), kind) for kind in groups)
         proven = not far
         if far and not lot.budget.spent:
-            region = build(lot, groups, _better(lot, far, ideals), self._find)
+            region = build(lot, groups, _better(lot, far, bounds), self._find)
             program = Program(region.columns, penalties(lot, region))
             totals = program.counts([(len(units), len(units)) for units in region.units])
             totals += settled(region) if counted else []
@@ -217,23 +224,21 @@ class Batch:
         worst, first = kind.farthest, kind.units[0]
         if not any(worst) or (len(lot.units) == 1 and first.spot is lot.walked.get(first)):
             return True
-        shapes = (view.shape for view in lot.nodes.index.views)
-        pairs = dict.fromkeys(zip(shapes, self._placer.sorts(kind.ask), strict=True))
-        return worst <= self._nearest(kind, ((shape, sort, (1 << shape.size) - 1) for shape, sort in pairs))
+        if Part.BUSY in kind.ask.signature.order:
+            return False
+        classes = self._placer.states(kind.ask).classes
+        shapes = [view.shape for view in classes.examples]
+        empty = zip(shapes, classes.sorts(kind.ask.question), [(1 << shape.size) - 1 for shape in shapes], strict=True)
+        return worst <= self._nearest(kind, empty)
 
     def _ideal(self, lot: Lot, kind: Kind) -> _Costs:
         """The distances that one of a kind would have if nothing movable was there."""
-        index, sorts = lot.nodes.index, self._placer.sorts(kind.ask)
-        states = dict.fromkeys(
-            (view.shape, sorts[position], lot.free(position))
-            for position, view in enumerate(index.views)
-            if position not in index.closed
-        )
-        return self._nearest(kind, states)
+        states = [lot.state(kind.ask, position, lot.free(position)) for position in sorted(lot.at)]
+        return self._nearest(kind, dict.fromkeys((*self._placer.open_states(kind.ask), *states)))
 
     def _nearest(self, kind: Kind, states: Iterable[State]) -> _Costs:
         """The least distances in nodes of these states, of which one will do."""
-        answers = (self._placer.fitter.fit(kind.ask.form, state) for state in states)
+        answers = [self._placer.fitter.fit(kind.ask.form, state) for state in states]
         return min(kind.cost(one) for one in answers if isinstance(one, Fit))
 
 
@@ -248,19 +253,19 @@ def _countable(lot: Lot, ask: Ask) -> bool:
     greater = sum(all(_needed(unit.ask)[name] >= count for name, count in needed.items()) for unit in lot.placed)
     short, places = Counter(needed), 0
     index = lot.nodes.index
-    for position, mask in enumerate(lot.nodes.free):
-        base = lot.free(position) if position in lot.at else mask
-        if not base or position in index.closed:
-            continue
-        named = index.views[position].shape.kinds
+    states = lot.placer.states(ask)
+    touched = Counter(int(states.of[position]) for position in lot.at)
+    for position in lot.at:
+        named, base = index.views[position].shape.kinds, lot.free(position)
         places += min((base & named.get(name, 0)).bit_count() // count for name, count in needed.items())
-        for name in [*short]:
-            short[name] -= (mask & named.get(name, 0)).bit_count()
-            if short[name] <= 0:
-                del short[name]
-        if places > greater and not short:
-            return True
-    return False
+    for number in states.open:
+        free, members = states.kinds[number].masks.free, len(states.members[number])
+        named = states.classes.examples[states.kinds[number].number].shape.kinds
+        here = {name: (free & named.get(name, 0)).bit_count() for name in needed}
+        places += min(here[name] // count for name, count in needed.items()) * (members - touched[number])
+        for name, amount in here.items():
+            short[name] -= amount * members
+    return places > greater and all(amount <= 0 for amount in short.values())
 
 
 def _needed(ask: Ask) -> Counter[str]:
@@ -271,11 +276,18 @@ def _needed(ask: Ask) -> Counter[str]:
     return needed
 
 
-def _better(lot: Lot, far: Sequence[Kind], ideals: Mapping[Kind, _Costs]) -> list[int]:
+def _certain(kind: Kind, ideal: _Costs) -> _Costs:
+    """What the distances of a kind cannot be below. Latency puts quiet neighbours before distances: these are then
+    known to be the best only beside such neighbours.
+    """
+    return (ideal[0], *(0 for _ in ideal[1:])) if Part.BUSY in kind.ask.signature.order else ideal
+
+
+def _better(lot: Lot, far: Sequence[Kind], bounds: Mapping[Kind, _Costs]) -> list[int]:
     """Nodes that matter for those who are farther apart than they need be: in turn where they are, and where one of
     them would be nearer if nothing movable was there.
     """
-    here = [unit.place.position for kind in far for unit in kind.units if kind.cost(unit.place.fit) > ideals[kind]]
+    here = [unit.place.position for kind in far for unit in kind.units if kind.cost(unit.place.fit) > bounds[kind]]
     there = []
     for kind in far:
         worst = kind.farthest
@@ -303,7 +315,7 @@ def _summed(costs: Iterable[tuple[_Costs | None, Kind]]) -> _Costs:
 
 def _gap(own: _Costs, best: _Costs) -> float:
     """How much of the first sum of ranks that differs is more than it need be."""
-    for mine, least in zip(own[::2], best[::2], strict=False):
+    for mine, least in zip(own[1::2], best[1::2], strict=False):
         if mine != least:
             return max(0.0, (mine - least) / mine) if mine else 0.0
     return 0.0

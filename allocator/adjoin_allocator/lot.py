@@ -107,6 +107,7 @@ class Lot:
     Attributes:
         at: By position who is there.
         units: All that have been given a place, in the order in which they were.
+        waiting: Those for which the walk has found none.
         walked: Where the walk placed each of them.
         refused: What did not fit and cannot be made to, and whether that is proven. It stays so, since the walk only
             ever places more.
@@ -123,6 +124,7 @@ class Lot:
         self.meter = Meter(STEPS * self.pool.optimise_milliseconds)
         self.at: dict[int, list[Unit]] = {}
         self.units: list[Unit] = []
+        self.waiting: list[Unit] = []
         self.walked: dict[Unit, Spot] = {}
         self.refused: dict[object, bool] = {}
         self._patterns: dict[tuple[Form, State, int], tuple[list[Pattern], bool]] = {}
@@ -179,29 +181,29 @@ class Lot:
         """How many devices of a node could be had by moving."""
         return sum(unit.place.fit.taken.bit_count() for unit in self.at.get(position, ()))
 
+    def state(self, ask: Ask, position: int, free: int) -> State:
+        """A node with these devices free, as the ask sees it."""
+        return self.nodes.index.views[position].shape, self.placer.sort(ask, position), free
+
     def best(self, ask: Ask, position: int) -> Fit | None:
         """The best choice on a node if nothing movable was there."""
-        state = (self.nodes.index.views[position].shape, self.placer.sorts(ask)[position], self.free(position))
-        answer = self.placer.fitter.fit(ask.form, state)
+        answer = self.placer.fitter.fit(ask.form, self.state(ask, position, self.free(position)))
         return answer if isinstance(answer, Fit) else None
 
     def patterns(self, ask: Ask, position: int, bound: int, meter: Meter) -> tuple[list[Pattern], bool]:
         """Candidate patterns on a node if nothing movable was there, at most so many, and whether these are all. What
         was found once is found again without further work.
         """
-        form = ask.form
-        state = (self.nodes.index.views[position].shape, self.placer.sorts(ask)[position], self.free(position))
-        key = (form, state, bound)
+        state = self.state(ask, position, self.free(position))
+        key = (ask.form, state, bound)
         if key not in self._patterns:
-            self._patterns[key] = patterns(self.placer.fitter, form, state, bound, meter)
+            self._patterns[key] = patterns(self.placer.fitter, ask.form, state, bound, meter)
         return self._patterns[key]
 
     def targets(self, ask: Ask) -> list[int]:
         """Nodes where a replica would fit if nothing movable was there, those first where least has to go."""
-        sorts, views, fits = self.placer.sorts(ask), self.nodes.index.views, self.placer.fitter.fits
-        found = [
-            (self.movable(at), at) for at in self.at if fits(ask.form, (views[at].shape, sorts[at], self.free(at)))
-        ]
+        fits = self.placer.fitter.fits
+        found = [(self.movable(at), at) for at in self.at if fits(ask.form, self.state(ask, at, self.free(at)))]
         return [position for _, position in sorted(found)]
 
     def _leave(self, unit: Unit) -> Spot:

@@ -25,7 +25,7 @@ class Pattern:
     """One replica's devices in a node.
 
     Attributes:
-        distances: The distance parts of the objective, the most important first.
+        distances: The parts of the objective that do not depend on anything else, the most important first.
         fit: Devices by request, and all of them; only the distances of its objective count.
     """
 
@@ -58,7 +58,6 @@ def pattern(form: Form, fit: Fit) -> Pattern:
 def patterns(fitter: Fitter, form: Form, state: State, bound: int, meter: Meter) -> tuple[list[Pattern], bool]:
     """Patterns with different devices, the nearest first, and whether these are all that there are."""
     shape, sort, free = state
-    sort = sort.bare or sort
     counts = needed(form.signature, sort.eligible)
     eligible = 0
     for mask in sort.eligible:

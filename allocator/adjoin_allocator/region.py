@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Any
+from itertools import islice, zip_longest
 
 from adjoin_allocator.cost import ISLAND_SCOPES
 from adjoin_allocator.joint import Column, Penalty
 from adjoin_allocator.lot import Kind, Lot, Unit
-from adjoin_allocator.nodes import Sort
 from adjoin_allocator.patterns import Pattern, pattern
 from adjoin_allocator.place import Spot
 
@@ -70,12 +68,11 @@ class Region:
 
 def build(lot: Lot, kinds: Sequence[Kind], focus: Sequence[int], find: Find) -> Region:
     """The whole lot if it is small, else those nodes of it that matter most, in the order of `focus`."""
-    sorts = [lot.placer.sorts(kind.ask) for kind in kinds]
-    groups = _untouched(lot, sorts)
+    groups = _untouched(lot, kinds)
     positions = _whole(lot, kinds, groups)
     complete = positions is not None
     if positions is None:
-        positions = _part(lot, kinds, sorts, groups, focus, find)
+        positions = _part(lot, kinds, groups, focus, find)
     here = set(positions)
     region = Region([], [], [], positions, [], [], [], complete)
     for kind in kinds:
@@ -137,34 +134,33 @@ def apply(lot: Lot, region: Region, chosen: Sequence[int]) -> None:
         lot.units += (unit for unit in queue if unit.spot is not None and unit not in known)
 
 
-_Groups = dict[tuple[Any, ...], list[int]]
-"""Positions of nodes by shape, what is free, and the sort for each kind."""
-
-
-def _key(lot: Lot, sorts: Sequence[Sequence[Sort]], position: int) -> tuple[Any, ...]:
-    shape = lot.nodes.index.views[position].shape
-    return shape, lot.nodes.free[position], *(sort[position] for sort in sorts)
-
-
-def _untouched(lot: Lot, sorts: Sequence[Sequence[Sort]]) -> _Groups:
-    """Open nodes with something free on which nothing movable is, those that are equal for all kinds together."""
-    closed = lot.nodes.index.closed
-    groups: _Groups = {}
-    for position, mask in enumerate(lot.nodes.free):
-        if mask and position not in lot.at and position not in closed:
-            groups.setdefault(_key(lot, sorts, position), []).append(position)
-    return groups
-
-
-def _whole(lot: Lot, kinds: Sequence[Kind], groups: _Groups) -> list[int] | None:
-    """All nodes that could matter, or None when these are too many."""
-    if len(lot.at) > NODES or len(groups) > GROUPS:
+def _untouched(lot: Lot, kinds: Sequence[Kind]) -> list[list[int]] | None:
+    """Open nodes with something free on which nothing movable is: lists of those that are equal for all kinds. None
+    when the kinds look at too much to tell.
+    """
+    for kind in kinds:
+        states = lot.placer.states(kind.ask)
+    if not all(states.classes.covers(kind.ask.question) for kind in kinds):
         return None
-    number, fits = sum(len(kind.units) for kind in kinds), lot.placer.fitter.fits
+    number = sum(len(kind.units) for kind in kinds)
+    groups = []
+    for state in states.open:
+        if states.kinds[state].masks.free:
+            untouched = (position for position in states.members[state] if position not in lot.at)
+            groups.append([*islice(untouched, number)])
+    return sorted(group for group in groups if group)
+
+
+def _whole(lot: Lot, kinds: Sequence[Kind], groups: Sequence[Sequence[int]] | None) -> list[int] | None:
+    """All nodes that could matter, or None when these are too many."""
+    if groups is None or len(lot.at) > NODES or len(groups) > GROUPS:
+        return None
+    fits = lot.placer.fitter.fits
     positions = list(lot.at)
-    for (shape, free, *here), group in groups.items():
-        if any(fits(kind.ask.form, (shape, sort, free)) for kind, sort in zip(kinds, here, strict=True)):
-            positions += group[:number]
+    for group in groups:
+        here = [(kind.ask.form, lot.state(kind.ask, group[0], lot.nodes.free[group[0]])) for kind in kinds]
+        if any(fits(form, state) for form, state in here):
+            positions += group
             if len(positions) > NODES:
                 return None
     return sorted(positions)
@@ -173,8 +169,7 @@ def _whole(lot: Lot, kinds: Sequence[Kind], groups: _Groups) -> list[int] | None
 def _part(
     lot: Lot,
     kinds: Sequence[Kind],
-    sorts: Sequence[Sequence[Sort]],
-    groups: _Groups,
+    groups: Sequence[Sequence[int]] | None,
     focus: Sequence[int],
     find: Find,
 ) -> list[int]:
@@ -182,7 +177,7 @@ def _part(
     here = [*dict.fromkeys((*focus, *sorted(lot.at)))][: NODES // 2]
     found = [find(kind.units[0]) for kind in kinds]
     spots = dict.fromkeys(spot.position for spot in found if spot is not None)
-    alike = [groups.get(_key(lot, sorts, position), [])[: NODES // 2 // len(spots)] for position in spots]
+    alike = [group[: NODES // 2 // len(spots)] for group in groups or () if not spots.keys().isdisjoint(group)]
     there = [*spots, *(position for turn in zip_longest(*alike) for position in turn)]
     turns = zip_longest(here, there)
     return [*dict.fromkeys(position for turn in turns for position in turn if position is not None)][:NODES]
@@ -196,7 +191,7 @@ def _columns(lot: Lot, region: Region) -> None:
     if not region.complete:
         bound = min(bound, meter.left // pairs)
     bound = max(LEAST, bound)
-    depth = max((2 * len(kind.ask.signature.slots) for kind in region.kinds), default=0)
+    depth = max((1 + 2 * len(kind.ask.signature.slots) for kind in region.kinds), default=0)
     now: dict[tuple[int, int], dict[int, Pattern]] = {}
     for at, (kind, units) in enumerate(zip(region.kinds, region.units, strict=True)):
         for unit in units:

@@ -5,35 +5,43 @@
 3. Refuse what cannot be read: no such pool, no such device name, a claim that is on hold.
 4. For each lacking replica, the best place over all nodes beside what all others want (`demand`, `place`, `fit`); take
    it. Replicas are independent: those
-   that fit are placed. Counting comes before searching, and one refusal answers for all further replicas.
-5. Where one fits beside the others only if these have other devices, they get them; when all are served, the whole is
-   improved (`batch`).
-6. Say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
+   that fit are placed. Counting comes before searching, and one refusal answers for all further replicas. Replicas
+   that the network or an attribute binds together, and gangs, are placed together (`gang`).
+   A replica that fits beside the others only if these have other devices gets its place so, and when all are served the
+   whole is improved (`batch`).
+5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
    `nearest`).
-7. Count every pool.
+6. Count every pool.
 
 What comes in is never changed, and the same input gives the same plan, with or without a memo.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from adjoin_allocator.alternatives import label, ways
 from adjoin_allocator.batch import Batch
-from adjoin_allocator.demand import Market, Round, want
+from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
+from adjoin_allocator.fabric import Fabrics
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
+from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
+from adjoin_allocator.gang_reasons import Desk, explain_gang
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.lot import Unit
-from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
-from adjoin_allocator.nearest import nearest
+from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice, PlacedReplica
+from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service_order
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
+from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import ReplicaState
 from adjoin_allocator.topology import bits
 
 
@@ -49,6 +57,9 @@ class Memo:
         self.nodes = Nodes()
         self.fitter = Fitter(bound)
         self.ledger = Ledger(self.nodes)
+        self.placer = Placer(self.nodes, self.fitter, self.ledger)
+        self.fabrics = Fabrics()
+        self.seats = SeatMemo(bound)
 
 
 def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
@@ -63,15 +74,14 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
+        run = _Run(snapshot, ledger, memo.placer, memo.fabrics, memo.seats)
+        memo.fabrics.keep(snapshot.pools)
         for claim in service_order(ledger.waiting, now):
             run.serve(claim)
         run.improve()
         run.explain()
         pools = {
-            name: PoolPlan(
-                name=name, counts=pool.counts(), mismatches=pool.index.mismatches, gap=run.batch.pool_gap(name)
-            )
+            name: PoolPlan(name, pool.counts(), pool.index.mismatches, run.batch.pool_gap(name))
             for name, pool in ledger.pools.items()
         }
     finally:
@@ -82,14 +92,14 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A claim that was served, with what is known of the rest of its replicas."""
+    """A claim of which replicas have no place."""
 
     claim: Claim
-    ask: Ask
-    turn: int
+    asks: tuple[Ask, ...]
     placements: tuple[Placement, ...]
     missing: int
     limit: bool
+    gang: Gang | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -99,12 +109,16 @@ class _Run:
     snapshot: Snapshot
     ledger: Ledger
     placer: Placer
+    fabrics: Fabrics
+    seats: SeatMemo
     served: int = 0
     states: int = 0
     batch: Batch = field(init=False)
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
-    _waiting: dict[ClaimUID, _Waiting] = field(default_factory=dict)
+    _waiting: list[_Waiting] = field(default_factory=list)
     _rounds: dict[str, Round] = field(default_factory=dict)
+    _turns: dict[ClaimUID, int] = field(default_factory=dict)
+    """When each claim was served."""
 
     def __post_init__(self) -> None:
         self.batch = Batch(self.ledger, self.placer, self._elsewhere)
@@ -112,73 +126,101 @@ class _Run:
     def serve(self, claim: Claim) -> None:
         """Places what fits of a claim."""
         self.served += 1
+        self._turns[claim.uid] = self.served
         refusal = self._refusal(claim)
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
-        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity)
+        pool = self.snapshot.pools[claim.pool]
+        asks = tuple(
+            self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in ways(claim.requests)
+        )
+        if is_gang(claim):
+            self._serve_gang(claim, asks)
+            return
         missing = self.ledger.lacking[claim.uid]
-        effort = Effort(known=set() if len(missing) > 1 else None)
+        several = len(missing) > 1
+        effort = Effort(known=set() if several else None)
         placements: list[Placement] = []
         obstacle: Obstacle | None = None
-        demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
+        left = list(asks)
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         for index in missing:
-            unit = Unit(claim, ask, index, claim.priority, self.served)
-            spot = self.placer.best(ask, effort, demand.beside(wanted))
+            spot = self.placer.best(left[0], effort, demand.beside(wanted))
+            # What does not fit now fits none of the replicas after this one either.
+            while spot is not Obstacle.LIMIT and not isinstance(spot, Spot) and len(left) > 1:
+                del left[0]
+                effort = Effort(effort.states, set() if several else None)
+                spot = self.placer.best(left[0], effort, demand.beside(wanted))
+            unit = Unit(claim, left[0], index, claim.priority, self.served)
             if isinstance(spot, Obstacle):
                 room = self.batch.room(unit) if spot is not Obstacle.LIMIT else None
                 if room is None:
                     obstacle = spot
                     break
                 spot = room
-            unit.spot = spot
-            self.ledger.take(ask.pool, spot.position, spot.fit.taken)
-            self.batch.placed(unit)
-            placements.append(self._placement(ask, index, spot))
+            placements.append(self._place(left[0], index, spot))
+            self.batch.placed(unit, spot)
             if wanted is not None:
                 demand.served(wanted)
         self.states += effort.states
-        limit = obstacle is Obstacle.LIMIT
-        self._served(_Waiting(claim, ask, self.served, tuple(placements), len(missing) - len(placements), limit))
-
-    def _served(self, waiting: _Waiting) -> None:
-        """A claim has what it gets."""
-        uid = waiting.claim.uid
-        self._waiting.pop(uid, None)
-        self._plans.pop(uid, None)
-        if waiting.missing:
-            self._waiting[uid] = waiting
+        if obstacle is None:
+            self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
         else:
-            self._add(ClaimPlan(uid=uid, placements=waiting.placements, gap=0.0))
+            limit = obstacle is Obstacle.LIMIT
+            self._waiting.append(_Waiting(claim, asks, tuple(placements), len(missing) - len(placements), limit))
+
+    def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...]) -> None:
+        """Places the members of a claim together: all that fit, or none of a gang that would be too small."""
+        gang = gang_of(self.placer, claim, asks, self.ledger.lacking[claim.uid])
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
+        tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
+        outcome = arrange(self.placer, self.seats, tree, gang, demand.beside(wanted))
+        self.states += outcome.states
+        placements = []
+        for member in outcome.members:
+            spot = Spot(member.position, member.seat.fit)
+            placements.append(self._place(gang.asks[member.seat.ask], member.index, spot))
+            if wanted is not None:
+                demand.served(wanted)
+        missing = len(gang.missing) - len(placements)
+        if missing:
+            self._waiting.append(_Waiting(claim, asks, tuple(placements), missing, outcome.limit, gang))
+        else:
+            self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
 
     def _elsewhere(self, unit: Unit) -> Spot | None:
         """The best place for one replica that must leave the one it has."""
-        demand = self._demand(unit.claim.pool).beside(want(unit.claim.requests, unit.claim.affinity))
+        demand = self._demand(unit.claim.pool).beside(self.ledger.wanted(unit.claim))
         spot = self.placer.best(unit.ask, Effort(), demand)
         return spot if isinstance(spot, Spot) else None
 
     def improve(self) -> None:
         """Looks at all claims together when each is served."""
-        queue: dict[str, list[Unit]] = {}
-        for waiting in self._waiting.values():
-            placed = {placement.index for placement in waiting.placements}
-            left = [index for index in self.ledger.lacking[waiting.claim.uid] if index not in placed]
-            units = [
-                Unit(waiting.claim, waiting.ask, index, waiting.claim.priority, waiting.turn)
-                for index in left
-                if not waiting.limit
-            ]
-            if units:
-                self.batch.waits(units[0], len(units))
-                queue.setdefault(waiting.claim.pool, []).extend(units)
-        for units in self.batch.improve(queue):
+        for waiting in self._waiting:
+            if waiting.gang is None and not waiting.limit:
+                claim, placed = waiting.claim, {placement.index for placement in waiting.placements}
+                self.batch.waits(
+                    Unit(claim, waiting.asks[-1], index, claim.priority, self._turns[claim.uid])
+                    for index in self.ledger.lacking[claim.uid]
+                    if index not in placed
+                )
+        changed = self.batch.improve()
+        anew = {units[0].claim.uid for units in changed}
+        self._waiting = [waiting for waiting in self._waiting if waiting.claim.uid not in anew]
+        for units in changed:
+            claim, asks = units[0].claim, (units[0].ask,)
             placements = tuple(self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot)
-            claim, lacking = units[0].claim, self.ledger.lacking[units[0].claim.uid]
-            missing = len(lacking) - len(placements)
-            self._served(_Waiting(claim, units[0].ask, units[0].turn, placements, missing, limit=False))
-        for uid, answer in self._plans.items():
-            if answer.placements:
-                self._plans[uid] = replace(answer, gap=self.batch.gap(uid))
+            missing = len(self.ledger.lacking[claim.uid]) - len(placements)
+            self._plans.pop(claim.uid, None)
+            if missing:
+                self._waiting.append(_Waiting(claim, asks, placements, missing, limit=False))
+            else:
+                self._add(ClaimPlan(uid=claim.uid, placements=placements, gap=0.0))
+        self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
+        for uid, gap in self.batch.gaps.items():
+            if uid in self._plans:
+                self._plans[uid] = replace(self._plans[uid], gap=gap)
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
@@ -195,7 +237,7 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity)
+        why = flaw(pool, claim.requests, claim.affinity, claim.host) or gang_flaw(pool, claim)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if pool.unavailable:
@@ -203,14 +245,18 @@ class _Run:
             return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
         return None
 
+    def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
+        self.ledger.take(ask.pool, spot.position, spot.fit.taken, ask.host)
+        return self._placement(ask, index, spot)
+
     def _placement(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
         names = [request.name for request in ask.requests]
         devices = []
-        for name, mask in zip(names, spot.fit.masks, strict=True):
+        for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
             for bit in bits(mask):
                 device = view.devices[bit]
-                devices.append(PlacedDevice(name, device.id, device.hardware_id))
+                devices.append(PlacedDevice(label(request), device.id, device.hardware_id))
         locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
         return Placement(
             index=index,
@@ -220,20 +266,27 @@ class _Run:
         )
 
     def explain(self) -> None:
-        """Says why claims wait, against what is left when all are served. Equal asks have equal answers."""
+        """Says why claims wait, against what is left when all are served. Equal asks have equal answers, but for what
+        they wait for: who is served first would have it.
+        """
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
-        for waiting in self._waiting.values():
-            if waiting.limit:
-                nodes = len(self.ledger.pools[waiting.ask.pool].index.views)
+        ahead: list[Ask] = []
+        for waiting in self._waiting:
+            if waiting.gang is not None:
+                answer: tuple[tuple[Reason, ...], str | None] = self._explain_gang(waiting.gang, waiting.placements)
+            elif waiting.limit:
+                nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
-                answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
+                answer = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity)
+                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
                 found = known.get(key)
                 if found is None:
-                    diagnosis = diagnose(self.placer, waiting.ask)
-                    found = known[key] = (reasons(diagnosis), nearest(self.placer, waiting.ask))
-                answer = found
+                    found = self._why(waiting, ahead)
+                elif found[1] is not None and waits(found[1]):
+                    found = (found[0], changed(self.placer, waiting.asks))
+                answer = known[key] = found
+            ahead += waiting.asks
             self._add(
                 ClaimPlan(
                     uid=waiting.claim.uid,
@@ -242,6 +295,36 @@ class _Run:
                     nearest=answer[1],
                 )
             )
+
+    def _explain_gang(self, gang: Gang, placements: Sequence[Placement]) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the rest of a gang waits, beside those that were placed just now."""
+        claim, now = gang.claim, {placement.index for placement in placements}
+        placed = tuple(PlacedReplica(one.index, one.node, ReplicaState.ALLOCATED, one.devices) for one in placements)
+        kept = tuple(one for one in claim.placed if one.index not in now)
+        rest = replace(claim, placed=(*kept, *placed))
+        missing = [index for index in gang.missing if index not in now]
+        tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
+        return explain_gang(Desk(self.placer, self.seats, tree), gang_of(self.placer, rest, gang.asks, missing))
+
+    def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same
+        as last time while all that they depend on is the same.
+        """
+        asks, claim = waiting.asks, waiting.claim
+        # A claim that has nothing is in nobody's way.
+        mine = claim.uid if claim.placed else None
+        key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
+        return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
+
+    def _reasoned(
+        self, asks: tuple[Ask, ...], ahead: Sequence[Ask], mine: ClaimUID | None
+    ) -> tuple[tuple[Reason, ...], str | None]:
+        found = reasons(diagnose(self.placer, asks[0]))
+        if len(asks) > 1:
+            first, *others = found
+            message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
+            found = (replace(first, message=message), *others)
+        return found, nearest(self.placer, asks, ahead, mine)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

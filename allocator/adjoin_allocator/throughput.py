@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from adjoin_allocator.joint import MERGED, Program, Total
-from adjoin_allocator.lot import Lot, Unit, independent, kinds, same
+from adjoin_allocator.lot import Lot, kinds, same
 from adjoin_allocator.place import Ask
 from adjoin_allocator.region import Find, Region, apply, build
 
@@ -21,11 +21,11 @@ TARGETS = 16
 """Nodes where a kind of waiting replicas would fit that are sure to be looked at."""
 
 
-def fill(lot: Lot, waiting: Sequence[Unit], find: Find) -> None:
+def fill(lot: Lot, find: Find) -> None:
     """Places other replicas if these have more devices together."""
-    asks = {same(unit.ask): unit.ask for unit in waiting if independent(unit.claim)}
+    asks = {same(unit.ask): unit.ask for unit in lot.waiting}
     targets = {key: lot.targets(ask) for key, ask in asks.items()}
-    hopeful = [unit for unit in waiting if targets.get(same(unit.ask))]
+    hopeful = [unit for unit in lot.waiting if targets.get(same(unit.ask))]
     lot.unsure = 0
     greedy = [unit.level for unit in (*hopeful, *lot.varying)]
     if not greedy or not (lot.spare or any(unit.level < max(greedy) for unit in lot.units)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from tests.support.oracle import takes_claims
@@ -23,6 +24,7 @@ from adjoin_allocator import (
     Plan,
     Policy,
     ReplicaState,
+    Request,
     Snapshot,
     Standing,
 )
@@ -48,6 +50,8 @@ def assert_valid(snapshot: Snapshot, plan: Plan) -> None:
             for given in placement.devices:
                 assert given.id not in taken, f"{given.id} goes to {claims[uid].name} but is taken: {taken[given.id]}"
                 taken[given.id] = f"claim {claims[uid].name}"
+    for uid, answer in plan.claims.items():
+        _assert_together(snapshot, devices, claims[uid], answer)
     for claim in snapshot.claims:
         if not claim.deleting and set(range(claim.replicas)) - {replica.index for replica in claim.placed}:
             assert claim.uid in plan.claims, f"claim {claim.name} lacks replicas and the plan says nothing of it"
@@ -80,6 +84,8 @@ def _assert_placement(
     pool = snapshot.pools[claim.pool]
     assert takes_claims(snapshot.nodes[placement.node], pool), f"{what}: the node takes nothing new"
     by_request: dict[str, list[Device]] = {request.name: [] for request in claim.requests}
+    taken = {given.request.partition("/")[0]: given.request.partition("/")[2] for given in placement.devices}
+    requests = [_in_the_way(request, taken.get(request.name, ""), what) for request in claim.requests]
     for given in placement.devices:
         device = devices.get(given.id)
         assert device is not None, f"{what}: {given.id} does not exist"
@@ -87,9 +93,11 @@ def _assert_placement(
         assert device.device_pool == pool.name, f"{what}: {given.id} is of pool {device.device_pool}"
         assert device.standing is Standing.OFFERED, f"{what}: {given.id} is {device.standing}"
         assert device.hardware_id == given.hardware_id, f"{what}: {given.id} has another hardware id"
-        by_request[given.request].append(device)
+        name, _, alternative = given.request.partition("/")
+        assert alternative == taken[name], f"{what}: request {name} is served in two ways"
+        by_request[name].append(device)
     mine = [device for device in snapshot.inventory[placement.node] if device.device_pool == pool.name]
-    for request in claim.requests:
+    for request in requests:
         matching = [
             device for device in mine if device.kind == request.kind and match_all(request.selectors, device).matched
         ]
@@ -100,11 +108,22 @@ def _assert_placement(
         expected = len(matching) if request.all_devices else request.count
         assert len(given_here) == expected, f"{what}: {request.name} has {len(given_here)} of {expected} devices"
         assert given_here, f"{what}: request {request.name} has no device at all"
-    assert [given.request for given in placement.devices] == [
+    assert [given.request.partition("/")[0] for given in placement.devices] == [
         request.name for request in claim.requests for _ in by_request[request.name]
     ], f"{what}: devices are not in the order of the requests"
     for line in claim.affinity:
         _assert_line(snapshot, claim, line, placement.node, mine, by_request, what)
+
+
+def _in_the_way(request: Request, name: str, what: str) -> Request:
+    """The request as the alternative of that name wants it."""
+    if not request.first_of:
+        assert not name, f"{what}: {request.name} has no alternative {name}"
+        return request
+    found = [each for each in request.first_of if each.name == name]
+    assert found, f"{what}: {request.name} has no alternative {name}"
+    (one,) = found
+    return replace(request, count=one.count, all_devices=one.all_devices, selectors=one.selectors)
 
 
 def _assert_line(
@@ -176,6 +195,57 @@ def _pairable(small: Sequence[DeviceID], large: Sequence[DeviceID], met: set[tup
     ceiling = [one for one in small for _ in range(floor + bool(extra))]
     least = [one for one in small for _ in range(floor)]
     return served(large, ceiling) and served(least, large)
+
+
+def _assert_together(snapshot: Snapshot, devices: Mapping[DeviceID, Device], claim: Claim, answer: ClaimPlan) -> None:
+    """What must hold of all members: enough of a gang, one domain, segments, values over all of them."""
+    new = {placement.index: (placement.node, placement.devices) for placement in answer.placements}
+    if not new:
+        return
+    lost = set(answer.conflicts)
+    old = {
+        one.index: (one.node, one.devices)
+        for one in claim.placed
+        if one.index not in lost and one.index < claim.replicas and one.index not in new
+    }
+    alive = [one for one in claim.placed if one.index in old and one.state is not ReplicaState.RELEASING]
+    if claim.gang_min is not None and not alive:
+        assert len(new) >= claim.gang_min, f"{claim.name}: {len(new)} members of at least {claim.gang_min} are placed"
+    members = {**old, **new}
+    fabric, pool = claim.fabric, snapshot.pools[claim.pool]
+
+    def domain(index: int, level: str) -> tuple[str | None, ...]:
+        node = snapshot.nodes.get(members[index][0])
+        names = [one.name for one in pool.fabric]
+        return tuple(node.labels.get(one.node_label) if node else None for one in pool.fabric[: names.index(level) + 1])
+
+    def together(indexes: Sequence[int], level: str, what: str) -> None:
+        domains = {domain(index, level) for index in indexes}
+        assert len(domains) == 1, f"{claim.name}: {what} lie in {len(domains)} domains of level {level}"
+        assert all(next(iter(domains))), f"{claim.name}: {what} are in no domain of level {level}"
+
+    if fabric.required:
+        together(list(members), fabric.required, "members")
+    if fabric.segment is not None:
+        for first in range(0, claim.replicas, fabric.segment.size):
+            segment = [index for index in members if first <= index < first + fabric.segment.size]
+            if any(index in new for index in segment):
+                together(segment, fabric.segment.level, f"members {segment}")
+    for line in claim.affinity:
+        if not line.over_gang:
+            continue
+        sets = [
+            attribute_values(devices[given.id], pool, line.attribute) or frozenset()
+            for _, held in members.values()
+            for given in held
+            if given.id in devices and given.request.partition("/")[0] in line.requests
+        ]
+        if line.policy is Policy.MATCH:
+            assert frozenset.intersection(*sets), f"{claim.name}: members share no value of {line.attribute}"
+        else:
+            assert all(sets), f"{claim.name}: {line.attribute} is unknown on a device"
+            repeated = [one & other for one, other in combinations(sets, 2) if one & other]
+            assert not repeated, f"{claim.name}: members are not distinct in {line.attribute}"
 
 
 def _assert_counts(snapshot: Snapshot, plan: Plan, devices: Mapping[DeviceID, Device]) -> None:

@@ -7,16 +7,16 @@ best batch is worth: who is placed, and the distances of all of it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 
 from tests.support.oracle import Bench, takes_claims
 
-from adjoin_allocator import Affinity, Claim, ClaimUID, DeviceID, Objective, Plan, Snapshot
+from adjoin_allocator import Affinity, Claim, ClaimUID, DeviceID, Objective, Plan, Policy, Profile, Snapshot
 from adjoin_allocator.topology import wire
 
 Distances = tuple[int, ...]
-"""By slot the sum of ranks and the sum of fine, of all replicas."""
+"""NUMA nodes of Latency, then by slot the sum of ranks and the sum of fine, of all replicas."""
 
 
 @dataclass(frozen=True, order=True)
@@ -90,7 +90,7 @@ def compared(worth: Worth) -> tuple[object, ...]:
 
 def ranks(worth: Worth) -> tuple[int, ...]:
     """Sums of ranks alone, without missing slots at the end."""
-    found = list(worth.nearness[::2])
+    found = list(worth.nearness[1::2])
     while found and not found[-1]:
         del found[-1]
     return tuple(found)
@@ -117,11 +117,13 @@ def _choices(snapshot: Snapshot, claim: Claim) -> Mapping[frozenset[DeviceID], D
         if not devices or not takes_claims(snapshot.nodes[name], pool):
             continue
         bench = Bench(pool, devices, wire(devices, pool, beside)[0], held)
-        lines = _unrepeated(claim.affinity)
+        asked = replace(claim, affinity=tuple(_unrepeated(claim.affinity)))
         for sets in bench.choices(claim.requests, claim.affinity):
             taken = frozenset(devices[at].id for one in sets for at in one)
-            pairs = bench._distances(claim.requests, lines, sets)
-            distance = tuple(number for pair in pairs for number in pair)
+            pairs = bench._distances(asked, sets)
+            used = {at for one in sets for at in one}
+            numa = bench._numa_nodes(used) if claim.profile is Profile.LATENCY else 0
+            distance = (numa, *(number for pair in pairs for number in pair))
             if taken not in found or distance < found[taken]:
                 found[taken] = distance
     return found
@@ -133,5 +135,5 @@ def _unrepeated(lines: Sequence[Affinity]) -> list[Affinity]:
     for line in lines:
         first, *others = line.requests
         same: object = tuple(frozenset((first, other)) for other in others) or first
-        found.setdefault((same, line.policy) if line.scope else line, line)
+        found.setdefault(same if line.policy is Policy.PREFERRED else line, line)
     return list(found.values())

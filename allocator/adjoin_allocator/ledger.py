@@ -177,7 +177,7 @@ class PoolLedger:
             if len(old.views) != len(index.views) or old.pool is not index.pool:
                 return False
             for before, view in zip(old.views, index.views, strict=True):
-                if before is not view and (before.name != view.name or before.bit != view.bit):
+                if before is not view and (before.name != view.name or not before.bit.same(view.bit)):
                     return False
         self.index = index
         changed = {*(old.closed.keys() ^ index.closed.keys())}

@@ -48,6 +48,9 @@ class Shape:
         return self.wiring.size
 
 
+Value = tuple[type, AttributeScalar]
+"""One value of an attribute, told apart by its type too."""
+
 Values = tuple[int, ...]
 """One attribute on one node: per distinct value the mask of the devices that have it, ascending. Which value it is does
 not matter, only who shares it; a device in no mask has none."""
@@ -77,14 +80,26 @@ State = tuple[Shape, Sort, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Having:
+    """Devices of a request, by its place, must have a value; `every` one that it matches when it takes them all."""
+
+    request: int
+    attribute: str
+    value: Value
+    every: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """What makes the sort of a node: the device name and selectors of each request, the attribute of each line, and
-    what others want.
+    what others want. `having`: a request may only have devices with this value (among others) of an attribute; where it
+    takes all that match on a node, all of them must.
     """
 
     requests: tuple[tuple[str, tuple[Selector, ...]], ...]
     attributes: tuple[str, ...]
     demand: Demand = ()
+    having: tuple[Having, ...] = ()
 
 
 Tally = tuple[tuple[str, Standing, int], ...]
@@ -140,6 +155,7 @@ class _Looks:
     """What was found of a node's devices."""
 
     eligible: dict[tuple[str, tuple[Selector, ...]], int] = field(default_factory=dict)
+    sharing: dict[str, Mapping[Value, int]] = field(default_factory=dict)
     values: dict[str, Values] = field(default_factory=dict)
     bundles: dict[Want, tuple[Bundle, ...]] = field(default_factory=dict)
 
@@ -190,15 +206,24 @@ class NodeView:
         """Who shares which value of an attribute (full name or alias)."""
         found = self._looks.values.get(name)
         if found is None:
-            shared: dict[tuple[type, AttributeScalar], int] = {}
+            found = tuple(sorted(set(self.sharing(name).values())))
+            if len(self._looks.values) >= SELECTIONS:
+                self._looks.values.clear()
+            self._looks.values[name] = found
+        return found
+
+    def sharing(self, name: str) -> Mapping[Value, int]:
+        """Which devices have which value of an attribute (full name or alias)."""
+        found = self._looks.sharing.get(name)
+        if found is None:
+            shared: dict[Value, int] = {}
             for index, device in enumerate(self.devices):
                 for value in attribute_values(device, self.pool, name) or ():
                     key = (type(value), value)
                     shared[key] = shared.get(key, 0) | 1 << index
-            found = tuple(sorted(set(shared.values())))
-            if len(self._looks.values) >= SELECTIONS:
-                self._looks.values.clear()
-            self._looks.values[name] = found
+            if len(self._looks.sharing) >= SELECTIONS:
+                self._looks.sharing.clear()
+            found = self._looks.sharing[name] = shared
         return found
 
     def bundles(self, want: Want) -> tuple[Bundle, ...]:
@@ -350,7 +375,7 @@ class Nodes:
         if known is not None and known[0] is index:
             return known[1]
         plain = not question.attributes and not any(selectors for _, selectors in question.requests)
-        plain = plain and all(wanted.want.plain for wanted in question.demand)
+        plain = plain and not question.having and all(wanted.want.plain for wanted in question.demand)
         by_shape: dict[Shape, Sort] = {}
         sorts = []
         for view in index.views:
@@ -379,6 +404,11 @@ class Nodes:
     def sort(self, view: NodeView, question: Question) -> Sort:
         """The sort of one node."""
         eligible = tuple(view.eligible(kind, selectors) for kind, selectors in question.requests)
+        for one in question.having:
+            narrowed = eligible[one.request] & view.sharing(one.attribute).get(one.value, 0)
+            if one.every and narrowed != eligible[one.request]:
+                narrowed = 0
+            eligible = (*eligible[: one.request], narrowed, *eligible[one.request + 1 :])
         values = tuple(view.values(name) for name in question.attributes)
         wanted_here = stakes([(wanted, view.bundles(wanted.want)) for wanted in question.demand])
         return self._sort(eligible, values, wanted_here, bool(question.demand))

@@ -2,10 +2,12 @@
 
     python -m tests.benchmarks.decisions [--nodes N] [--in-tree]
 
-Time of whole `plan()` calls (processor time; beside the in-tree allocator time on the wall for both): a claim arrives, the snapshot is known, the plan comes out. *first* is the first
-claim of its kind; *again* the median of further ones that find the cluster as the first did; *stream* the median of
-claims of which each finds those before it placed. With `--in-tree` the scheduler's own allocator decides beside it, on
-clusters made the same way (`intree`). Nothing is asserted here.
+Time of whole `plan()` calls (processor time; beside the in-tree allocator time on the wall for both): a claim arrives,
+the snapshot is known, the plan comes out. *first* is the first claim of its kind; *again* the median of further ones
+that find the cluster as the first did; *stream* the median of claims of which each finds those before it placed. With
+`--in-tree` the scheduler's own allocator decides beside it, on clusters made the same way (`intree`). With
+`--memory` nothing is timed but told what memory a cluster and the allocator's part of it take. Nothing is asserted
+here.
 """
 
 from __future__ import annotations
@@ -141,6 +143,18 @@ def resident_bytes() -> int:
         return next(int(line.split()[1]) for line in status if line.startswith("VmRSS:")) * 1024
 
 
+def memory(nodes: int) -> tuple[int, int]:
+    """Bytes that a cluster takes as a snapshot, and those that are kept to decide on it. For a process of its own."""
+    before = resident_bytes()
+    snapshot = cluster(nodes)
+    gc.collect()
+    between = resident_bytes()
+    _, memo = compiled(snapshot)
+    measure(snapshot, KINDS["1+1"], memo, samples=3)
+    gc.collect()
+    return between - before, resident_bytes() - between
+
+
 def table(nodes: int, rivals: bool) -> Sequence[Table]:
     """Everything about clusters of one size."""
     times = Table("decision", "first", "again", "stream", title=f"{nodes} nodes of 8 GPUs and 8 NICs")
@@ -180,7 +194,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--in-tree", action="store_true", help="also the scheduler's own allocator; needs Go")
+    parser.add_argument("--memory", action="store_true")
     options = parser.parse_args()
+    if options.memory:
+        print(*memory(options.nodes))
+        return
     if options.in_tree and intree.missing():
         parser.error(intree.missing())
     for each in table(options.nodes, options.in_tree):

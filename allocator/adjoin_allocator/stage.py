@@ -145,11 +145,8 @@ class Stage:
         """The base with replicas at their spots, those of `out` without any, and only `asks` asking."""
         gone = set(out)
         touched = {uid for uid, _ in (*spots, *gone)} | set(asks)
-        claims = tuple(
-            self._changed(claim, spots, gone, asking=claim.uid in asks) if claim.uid in touched else claim
-            for claim in self.base.claims
-        )
-        return replace(self.base, claims=claims)
+        changed = (self._changed(self.claims[uid], spots, gone, asking=uid in asks) for uid in touched)
+        return self.base.edited(put=changed)
 
     def _changed(self, claim: Claim, spots: Spots, gone: Collection[Key], *, asking: bool) -> Claim:
         placed = {

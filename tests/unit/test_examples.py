@@ -1,8 +1,8 @@
 """Every example runs offline through `plan`, exactly as its README says.
 
-In a README a block of `sh` with `kubectl adjoin …` is run from the root of the repository; a block of `text` right after
-it is what it prints, and "Exit status: N" after that is how it ends when that is not 0. So it is with the README of the
-repository.
+In a README a block of `sh` with `kubectl adjoin …` is run from the root of the repository; a block of `text` right
+after it is what it prints, and "Exit status: N" after that is how it ends when that is not 0. So it is with the README
+of the repository.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from adjoin_allocator.alternatives import label, most_wanted, ways
 from adjoin_allocator.demand import Market, Round, want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
@@ -78,7 +79,7 @@ class _Waiting:
     """A claim of which replicas have no place."""
 
     claim: Claim
-    ask: Ask
+    asks: tuple[Ask, ...]
     placements: tuple[Placement, ...]
     missing: int
     limit: bool
@@ -104,18 +105,26 @@ class _Run:
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
-        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity)
+        pool = self.snapshot.pools[claim.pool]
+        asks = tuple(self.placer.ask(pool, way, claim.affinity, claim.profile) for way in ways(claim.requests))
         missing = self.ledger.lacking[claim.uid]
-        effort = Effort(known=set() if len(missing) > 1 else None)
+        several = len(missing) > 1
+        effort = Effort(known=set() if several else None)
         placements: list[Placement] = []
         obstacle: Obstacle | None = None
-        demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
+        demand, wanted = self._demand(claim.pool), want(most_wanted(claim.requests), claim.affinity)
+        left = list(asks)
         for index in missing:
-            spot = self.placer.best(ask, effort, demand.beside(wanted))
+            spot = self.placer.best(left[0], effort, demand.beside(wanted))
+            # What does not fit now fits none of the replicas after this one either.
+            while spot is not Obstacle.LIMIT and not isinstance(spot, Spot) and len(left) > 1:
+                del left[0]
+                effort = Effort(effort.states, set() if several else None)
+                spot = self.placer.best(left[0], effort, demand.beside(wanted))
             if not isinstance(spot, Spot):
                 obstacle = spot
                 break
-            placements.append(self._place(ask, index, spot))
+            placements.append(self._place(left[0], index, spot))
             if wanted is not None:
                 demand.served(wanted)
         self.states += effort.states
@@ -123,7 +132,7 @@ class _Run:
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
         else:
             limit = obstacle is Obstacle.LIMIT
-            self._waiting.append(_Waiting(claim, ask, tuple(placements), len(missing) - len(placements), limit))
+            self._waiting.append(_Waiting(claim, asks, tuple(placements), len(missing) - len(placements), limit))
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
@@ -140,7 +149,7 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity)
+        why = flaw(pool, claim.requests, claim.affinity, claim.host)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if pool.unavailable:
@@ -153,10 +162,10 @@ class _Run:
         self.ledger.take(ask.pool, spot.position, spot.fit.taken)
         names = [request.name for request in ask.requests]
         devices = []
-        for name, mask in zip(names, spot.fit.masks, strict=True):
+        for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
             for bit in bits(mask):
                 device = view.devices[bit]
-                devices.append(PlacedDevice(name, device.id, device.hardware_id))
+                devices.append(PlacedDevice(label(request), device.id, device.hardware_id))
         locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
         return Placement(
             index=index,
@@ -170,15 +179,14 @@ class _Run:
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
         for waiting in self._waiting:
             if waiting.limit:
-                nodes = len(self.ledger.pools[waiting.ask.pool].index.views)
+                nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity)
+                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity)
                 found = known.get(key)
                 if found is None:
-                    diagnosis = diagnose(self.placer, waiting.ask)
-                    found = known[key] = (reasons(diagnosis), nearest(self.placer, waiting.ask))
+                    found = known[key] = self._why(waiting)
                 answer = found
             self._add(
                 ClaimPlan(
@@ -188,6 +196,17 @@ class _Run:
                     nearest=answer[1],
                 )
             )
+
+    def _why(self, waiting: _Waiting) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first."""
+        asks = waiting.asks
+        found = reasons(diagnose(self.placer, asks[0]))
+        if len(asks) > 1:
+            first, *others = found
+            message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
+            found = (replace(first, message=message), *others)
+        changes = (nearest(self.placer, ask) for ask in asks)
+        return found, next((change for change in changes if change is not None), None)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

@@ -374,8 +374,9 @@ class Kube:
         query = {"limit": str(limit)}
         if labels:
             query["labelSelector"] = labels
-        if fields:
-            query["fieldSelector"] = fields
+        chosen = ",".join(filter(None, (kind.value.fields, fields)))
+        if chosen:
+            query["fieldSelector"] = chosen
         if more:
             query["continue"] = more
         accept = METADATA_ONLY if metadata_only else JSON
@@ -416,6 +417,8 @@ class Kube:
         }
         if labels:
             query["labelSelector"] = labels
+        if kind.value.fields:
+            query["fieldSelector"] = kind.value.fields
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
         response = await self._send("GET", path_of(kind, namespace), query=query, limits=limits)
         try:

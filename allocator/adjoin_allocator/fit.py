@@ -59,6 +59,8 @@ class Obstacle(StrEnum):
     """Enough devices, but no choice meets every Required line."""
     LIMIT = "Limit"
     """The search was given up."""
+    HOST = "Host"
+    """The devices, but too little CPU or memory beside them. Only of all nodes together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,14 @@ def enough(signature: Signature, sort: Sort, free: int) -> bool:
         if not count and mask & ~free:
             return False
     return countable([mask & free for mask in sort.eligible], counts)
+
+
+def lacking(signature: Signature, sort: Sort, free: int) -> int:
+    """How many devices must come free in a node at least, before there are enough."""
+    short = 0
+    for count, mask in zip(signature.counts, sort.eligible, strict=True):
+        short += (mask & ~free).bit_count() if not count else max(0, count - (mask & free).bit_count())
+    return short
 
 
 def countable(candidates: Sequence[int], counts: Sequence[int]) -> bool:

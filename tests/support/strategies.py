@@ -18,10 +18,12 @@ from adjoin_allocator import (
     Alternative,
     Claim,
     Device,
+    HoldKind,
     MatrixText,
     Policy,
     Pool,
     Profile,
+    ReplicaState,
     Request,
     Scope,
     Snapshot,
@@ -166,10 +168,18 @@ def snapshots(draw: st.DrawFn, nodes: int = 3, most: int = 9, waiting: int = 3) 
             texts[name] = MatrixText("topo/matrix", draw(matrices(given)))
     held = [one for one in devices if draw(st.integers(0, 7)) == 0]
     asked = [draw(claims(f"claim-{number}", number)) for number in range(draw(st.sampled_from((1, 1, waiting))))]
-    if held:
-        asked.insert(0, make.holding("holder", held[:1], created=make.NOW - 100))
+    holds = {}
+    for number, one in enumerate(held):
+        way = draw(st.sampled_from(("claim", "claim", "releasing", "deleting", "foreign", "returning")))
+        if way in ("foreign", "returning"):
+            kind = HoldKind.FOREIGN if way == "foreign" else HoldKind.RELEASING
+            holds[one.id] = make.hold(kind, f"ResourceClaim other/{way}-{number // 2}")
+        else:
+            state = ReplicaState.RELEASING if way == "releasing" else ReplicaState.READY
+            more = {"created": make.NOW - 100, "state": state, "deleting": way == "deleting"}
+            asked.insert(0, make.holding(f"holder-{number}", [one], **more))
     pool: Pool = make.pool(matrices=texts, strategy=draw(_strategy))
-    return make.snapshot(devices, asked, pools=[pool], holds={one.id: make.hold() for one in held[1:]})
+    return make.snapshot(devices, asked, pools=[pool], holds=holds)
 
 
 @st.composite

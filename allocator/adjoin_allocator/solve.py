@@ -5,7 +5,8 @@
 3. Refuse what cannot be read: no such pool, no such device name, a claim that is on hold.
 4. For each lacking replica, the best place over all nodes beside what all others want (`demand`, `place`, `fit`); take
    it. Replicas are independent: those
-   that fit are placed. Counting comes before searching, and one refusal answers for all further replicas.
+   that fit are placed. Counting comes before searching, and one refusal answers for all further replicas. Replicas
+   that the network or an attribute binds together, and gangs, are placed together (`gang`).
 5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
    `nearest`).
 6. Count every pool.
@@ -22,16 +23,21 @@ from adjoin_allocator.alternatives import label, ways
 from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
+from adjoin_allocator.fabric import Fabrics
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
+from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
+from adjoin_allocator.gang_reasons import Desk, explain_gang
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
+from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice, PlacedReplica
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service_order
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
+from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import ReplicaState
 from adjoin_allocator.topology import bits
 
 
@@ -48,6 +54,8 @@ class Memo:
         self.fitter = Fitter(bound)
         self.ledger = Ledger(self.nodes)
         self.placer = Placer(self.nodes, self.fitter, self.ledger)
+        self.fabrics = Fabrics()
+        self.seats = SeatMemo(bound)
 
 
 def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
@@ -62,7 +70,8 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, memo.placer)
+        run = _Run(snapshot, ledger, memo.placer, memo.fabrics, memo.seats)
+        memo.fabrics.keep(snapshot.pools)
         for claim in service_order(ledger.waiting, now):
             run.serve(claim)
         run.explain()
@@ -85,6 +94,7 @@ class _Waiting:
     placements: tuple[Placement, ...]
     missing: int
     limit: bool
+    gang: Gang | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +104,8 @@ class _Run:
     snapshot: Snapshot
     ledger: Ledger
     placer: Placer
+    fabrics: Fabrics
+    seats: SeatMemo
     served: int = 0
     states: int = 0
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
@@ -111,6 +123,9 @@ class _Run:
         asks = tuple(
             self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in ways(claim.requests)
         )
+        if is_gang(claim):
+            self._serve_gang(claim, asks)
+            return
         missing = self.ledger.lacking[claim.uid]
         several = len(missing) > 1
         effort = Effort(known=set() if several else None)
@@ -138,6 +153,25 @@ class _Run:
             limit = obstacle is Obstacle.LIMIT
             self._waiting.append(_Waiting(claim, asks, tuple(placements), len(missing) - len(placements), limit))
 
+    def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...]) -> None:
+        """Places the members of a claim together: all that fit, or none of a gang that would be too small."""
+        gang = gang_of(self.placer, claim, asks, self.ledger.lacking[claim.uid])
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
+        tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
+        outcome = arrange(self.placer, self.seats, tree, gang, demand.beside(wanted))
+        self.states += outcome.states
+        placements = []
+        for member in outcome.members:
+            spot = Spot(member.position, member.seat.fit)
+            placements.append(self._place(gang.asks[member.seat.ask], member.index, spot))
+            if wanted is not None:
+                demand.served(wanted)
+        missing = len(gang.missing) - len(placements)
+        if missing:
+            self._waiting.append(_Waiting(claim, asks, tuple(placements), missing, outcome.limit, gang))
+        else:
+            self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
+
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
         demand = self._rounds.get(pool)
@@ -153,7 +187,7 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity, claim.host)
+        why = flaw(pool, claim.requests, claim.affinity, claim.host) or gang_flaw(pool, claim)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if pool.unavailable:
@@ -185,10 +219,12 @@ class _Run:
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
         ahead: list[Ask] = []
         for waiting in self._waiting:
-            if waiting.limit:
+            if waiting.gang is not None:
+                answer: tuple[tuple[Reason, ...], str | None] = self._explain_gang(waiting.gang, waiting.placements)
+            elif waiting.limit:
                 nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
-                answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
+                answer = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
                 key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
                 found = known.get(key)
@@ -207,6 +243,15 @@ class _Run:
                 )
             )
 
+    def _explain_gang(self, gang: Gang, placements: Sequence[Placement]) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the rest of a gang waits, beside those that were placed just now."""
+        claim, now = gang.claim, {placement.index for placement in placements}
+        placed = tuple(PlacedReplica(one.index, one.node, ReplicaState.ALLOCATED, one.devices) for one in placements)
+        kept = tuple(one for one in claim.placed if one.index not in now)
+        rest = replace(claim, placed=(*kept, *placed))
+        missing = [index for index in gang.missing if index not in now]
+        tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
+        return explain_gang(Desk(self.placer, self.seats, tree), gang_of(self.placer, rest, gang.asks, missing))
     def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
         """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same
         as last time while all that they depend on is the same.

@@ -264,7 +264,8 @@ class _Teller:
         """Each of these alone would make it fit."""
         ledger = self.desk.placer.ledger.pools[self.gang.claim.pool]
         index = ledger.index
-        special = sorted(index.odd | ledger.returning)
+        partial = {at for at, view in enumerate(index.views) if view.offered != (1 << view.shape.size) - 1}
+        special = sorted(partial | ledger.returning)
         back = {at: ledger.back(at) & index.views[at].offered for at in special}
         told: list[tuple[Code, Mapping[int, int], Callable[[int, list[str]], str]]] = [
             (Code.DEVICE_RELEASING, back, lambda _, names: f"devices that are being released on {_listed(names)}"),

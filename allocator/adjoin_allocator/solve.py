@@ -252,6 +252,7 @@ class _Run:
         missing = [index for index in gang.missing if index not in now]
         tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
         return explain_gang(Desk(self.placer, self.seats, tree), gang_of(self.placer, rest, gang.asks, missing))
+
     def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
         """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same
         as last time while all that they depend on is the same.

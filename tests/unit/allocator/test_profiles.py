@@ -295,3 +295,15 @@ def test_who_is_whose_neighbour() -> None:
     assert set(found.known) == {0b11, 0b100, 0b100000}
     assert found.unknown == 0b11000
     assert loads(wiring, 0b101110, 100) == (50, 50, 0, 50, 50, 0)
+
+
+@pytest.mark.parametrize(
+    ("profile", "given"), [(BALANCED, {"gpu-1", "gpu-2"}), (COMPUTE, {"gpu-2", "gpu-3"})], ids=["Balanced", "Compute"]
+)
+def test_members_that_share_a_node_are_chosen_together_by_the_profile(profile: Profile, given: set[str]) -> None:
+    gpus = FAST_AND_SLOW
+    holds = {one.id: make.hold() for one in gpus if one.id.device == "gpu-0"}
+    claim = make.claim("claim", GPU, profile=profile, replicas=2, gang_min=2)
+    answer = plan(make.snapshot(gpus, [claim], holds=holds), make.NOW)
+    placed = answer.claims[claim.uid].placements
+    assert {device.id.device for placement in placed for device in placement.devices} == given

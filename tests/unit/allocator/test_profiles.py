@@ -11,6 +11,7 @@ from tests.support import checks, make
 from adjoin_allocator import Affinity, ClaimUID, Device, MatrixText, Profile, Request, Strategy, plan
 from adjoin_allocator.cost import Part, parts_of, signature
 from adjoin_allocator.neighbours import groups, loads
+from adjoin_allocator.seats import together
 from adjoin_allocator.terms import DeviceType
 from adjoin_allocator.topology import wire
 
@@ -307,3 +308,11 @@ def test_members_that_share_a_node_are_chosen_together_by_the_profile(profile: P
     answer = plan(make.snapshot(gpus, [claim], holds=holds), make.NOW)
     placed = answer.claims[claim.uid].placements
     assert {device.id.device for placement in placed for device in placement.devices} == given
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("profile", Profile)
+def test_members_taken_as_one_have_the_order_of_each(profile: Profile, strategy: Strategy) -> None:
+    one = signature([make.everything()], [DeviceType.GPU], [], profile, strategy, least=(7,))
+    two = together(one, 2)
+    assert (two.order, two.spread, two.least) == (one.order, one.spread, (7, 7))

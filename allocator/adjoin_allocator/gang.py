@@ -1,16 +1,17 @@
 """Many replicas over the fabric: where all members of a claim go, chosen together.
 
 In come a claim's asks, its missing members and those in place, the pool's fabric tree, a placer and what others want;
-out come `Member`s, or a `Short` that says how many could be had and where. Nothing is taken here; members see each
+out comes an `Outcome`: `Member`s, or how many could be had and where. Nothing is taken here; members see each
 other's choices because they are chosen together.
 
-1. How many members each state of nodes holds (`seats`), for each value that members may have to share (`over: Gang`).
-2. Where no two members may share a value, they are placed by `apart`.
-3. Missing members of segments that have members in place join them.
-4. All others are spread over the tree (`spread`): the most members, then the smallest domain, then the least left over.
-5. Among equal layouts, and among nodes that hold as many, the objective of the choice in the node decides, then the
+1. Of several ways to serve a member (`firstOf`) only as many count, the best first, as the most members need.
+2. How many members each state of nodes holds (`seats`), for each value that members may have to share (`over: Gang`).
+3. Where no two members may share a value, they are placed by `apart`.
+4. Missing members of segments that have members in place join them.
+5. All others are spread over the tree (`spread`): the most members, then the smallest domain, then the least left over.
+6. Among equal layouts, and among nodes that hold as many, the objective of the choice in the node decides, then the
    less loaded node, then stable order.
-6. Indexes follow the tree: consecutive members share a node, a rack, a block as far as can be.
+7. Indexes follow the tree: consecutive members share a node, a rack, a block as far as can be.
 
 A gang that has no member in place gets at least `gang_min` or nothing; once it is in place, and for replicas that are
 no gang, as many as fit.
@@ -19,6 +20,7 @@ no gang, as many as fit.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -173,6 +175,28 @@ def arrange(
     `most` what would be placed, or the most that could be had of a gang that would be too small. Costs a step for each
     node and some for each state of nodes, for each value that members may share.
     """
+    asks = gang.asks
+    states = 0
+    if len(asks) > 1 and not count_only:
+        # The fewest of the ways, the best first, with which as many members fit as with all of them.
+        wanted = _arrange(placer, memo, tree, gang, demand, what_if, True)
+        states = wanted.states
+
+        def enough(number: int) -> bool:
+            fewer = _arrange(placer, memo, tree, replace(gang, asks=asks[:number]), demand, what_if, True)
+            nonlocal states
+            states += fewer.states
+            return fewer.most >= wanted.most
+
+        asks = asks[: 1 + bisect_left(range(1, len(asks)), True, key=enough)]
+    found = _arrange(placer, memo, tree, replace(gang, asks=asks), demand, what_if, count_only)
+    return replace(found, states=found.states + states)
+
+
+def _arrange(
+    placer: Placer, memo: SeatMemo, tree: FabricTree, gang: Gang, demand: Demand, what_if: WhatIf, count_only: bool
+) -> Outcome:
+    """`arrange` for all the ways of a gang at once."""
     lines = [line for line in gang.claim.affinity if line.scope is None]
     shared = [at for at, line in enumerate(lines) if line.over_gang and line.policy is Policy.MATCH]
     choices: list[list[Value]] = []

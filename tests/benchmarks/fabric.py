@@ -3,7 +3,7 @@ prints how policies do, and how long single decisions take.
 
 The fabric is that of 119 DGX nodes of 8 GPUs in 8 units under two halls, of which some have a rail down; the jobs are
 those of Philly with at least two GPUs and those of Kalos, in their order, with arrivals drawn together until they ask
-for four fifths of the GPUs. Every policy sees the same events: whenever a job comes or ends, all that wait are tried in
+for nine tenths of the GPUs. Every policy sees the same events: whenever a job comes or ends, all that wait are tried in
 order, and what fits starts. Jobs either *must* lie in the smallest domain that could hold them when empty, or they
 need not, and then it is told what they reached. The second table has times of single decisions.
 

@@ -35,7 +35,7 @@ from adjoin_allocator.model import Affinity, Claim, Pool
 from adjoin_allocator.nodes import Having, PoolIndex, Value
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.seats import Key, Seat, SeatMemo, Seats, total
-from adjoin_allocator.spread import Ground, Lot, Shortage, Spreader, Wish
+from adjoin_allocator.spread import Ground, Lot, Share, Shortage, Spreader, Wish
 from adjoin_allocator.terms import Policy, ReplicaState
 
 VALUES = 256
@@ -317,7 +317,8 @@ class _Attempt:
     count_only: bool = False
     distinct: tuple[Line, ...] = ()
     _keys: dict[int, Key] = field(default_factory=dict)
-    _rooms: dict[int, int] = field(default_factory=dict)
+    _groups: list[Integers] = field(default_factory=list)
+    """Positions of nodes that hold a member, by state."""
 
     def run(self) -> _Trial:
         """Places what can be placed."""
@@ -415,7 +416,9 @@ class _Attempt:
         for key, positions in seats.groups().items():
             capacity = seats.capacity(key)
             if capacity:
-                rooms[np.asarray(positions)] = capacity
+                here = np.asarray(positions)
+                rooms[here] = capacity
+                self._groups.append(here)
                 for position in positions:
                     self._keys[position] = key
         if seats.room is not None:
@@ -451,16 +454,17 @@ class _Attempt:
         self, spreader: Spreader
     ) -> tuple[tuple[object, ...], Sequence[tuple[Lot, list[tuple[int, int]]]]] | None:
         """The best layout with its nodes: by lot, in rank order, positions and how many go there."""
+        single = spreader.single()
+        if single is not None:
+            number, nodes, left = single
+            position = self._pick_node(number, nodes, left)
+            cost = self._cost([(position, number)])
+            rank_above = tuple(int(column[position]) for column in left)
+            lot = Lot((), False, ((Share((position,), number, number),),))
+            return (-spreader.ground.depth, cost, rank_above), [(lot, [(position, number)])]
         layouts = spreader.layouts()
         if not layouts:
             return None
-        if layouts[0].level == spreader.ground.depth:
-            ranks = {layout.domain: layout.rank for layout in layouts}
-            number = layouts[0].members
-            (position,) = self._pick(ranks, number, 1, ranks)
-            layout = next(layout for layout in layouts if layout.domain == position)
-            cost = self._cost([(position, number)])
-            return (-layout.level, cost, layout.rank), [(layout.lots[0], [(position, number)])]
         best: tuple[tuple[object, ...], list[tuple[Lot, list[tuple[int, int]]]]] | None = None
         for layout in layouts[:LAYOUTS]:
             picked = [(lot, self._seat(lot)) for lot in layout.lots]
@@ -484,6 +488,20 @@ class _Attempt:
                     here += [(position, rest) for position in self._pick(left, rest, 1)]
             found += sorted(here)
         return found
+
+    def _pick_node(self, number: int, nodes: Integers, left: Sequence[Integers]) -> int:
+        """The best of these nodes for all members: by objective, what is left above, load and stable order."""
+        allowed = np.zeros(len(self.tree.index.views), dtype=bool)
+        allowed[nodes] = True
+        firsts: dict[int, tuple[int, ...]] = {}
+        for positions in self._groups:
+            mine = positions[allowed[positions]]
+            if len(mine):
+                order = np.lexsort((mine, *(column[mine] for column in reversed(left))))
+                first = int(mine[order[0]])
+                firsts[first] = tuple(int(column[first]) for column in left)
+        (position,) = self._pick(firsts, number, 1, firsts)
+        return position
 
     def _pick(
         self, positions: Iterable[int], each: int, number: int, ranks: Mapping[int, tuple[int, ...]] | None = None

@@ -122,15 +122,18 @@ class _Teller:
         loose = desk.ask(desk.edited(gang, replace(gang.claim, fabric=Fabric())))
         single = tuple(replace(line, over_gang=False) for line in gang.claim.affinity)
         alone = loose
+        bare = desk.edited(gang, replace(gang.claim, affinity=single, fabric=Fabric()))
         if single != gang.claim.affinity:
-            alone = desk.ask(desk.edited(gang, replace(gang.claim, affinity=single, fabric=Fabric())))
+            alone = desk.ask(bare)
         if loose.most >= self.needed:
             yield from self._fabric(loose.most)
         elif alone.most >= self.needed:
             yield from self._values(loose.most)
         yield from self._helps()
-        if alone.most < self.needed:
-            yield from self._scarce(alone.most)
+        # Whether devices are too few is asked of nodes whose hosts have room for any number.
+        devices = desk.ask(bare, WhatIf(hosts_count=False)) if gang.claim.host != NOTHING else alone
+        if devices.most < self.needed:
+            yield from self._scarce(devices.most)
 
     # The fabric
 

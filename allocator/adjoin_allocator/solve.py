@@ -303,8 +303,12 @@ class _Run:
         kept = tuple(one for one in claim.placed if one.index not in now)
         rest = replace(claim, placed=(*kept, *placed))
         missing = [index for index in gang.missing if index not in now]
-        tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
-        return explain_gang(Desk(self.placer, self.seats, tree), gang_of(self.placer, rest, gang.asks, missing))
+        ledger = self.ledger.pools[claim.pool]
+        tree = self.fabrics.tree(ledger.index, self.snapshot.nodes)
+        left = gang_of(self.placer, rest, gang.asks, missing)
+        hosts = self.ledger.hosts.version if claim.host != NOTHING else 0
+        key = (tree, gang.asks, claim.replicas, claim.gang_min, claim.fabric, tuple(missing), rest.placed, hosts)
+        return ledger.remembered(key, lambda: explain_gang(Desk(self.placer, self.seats, tree), left))
 
     def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
         """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same

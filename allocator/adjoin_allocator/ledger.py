@@ -18,10 +18,12 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from itertools import compress
 from operator import is_not
 
 from adjoin_allocator.demand import Market, want
+from adjoin_allocator.holders import Holders
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, PlacedReplica
 from adjoin_allocator.nodes import Nodes, PoolIndex, Sort, State
 from adjoin_allocator.results import DeviceCounts
@@ -66,6 +68,7 @@ class PoolLedger:
 
     def __init__(self, index: PoolIndex) -> None:
         self.index = index
+        self.name = index.pool.name
         self.free = [view.offered for view in index.views]
         self._claims: dict[int, int] = {}
         self._claims_back: dict[int, int] = {}
@@ -95,6 +98,14 @@ class PoolLedger:
     def claims(self, position: int) -> int:
         """Devices of a node that claims of the snapshot have."""
         return self._claims.get(position, 0) | self._claims_back.get(position, 0)
+
+    def claimed_by(self, position: int, back: bool) -> int:
+        """Devices of a node that claims of the snapshot have and keep, or give back."""
+        return (self._claims_back if back else self._claims).get(position, 0)
+
+    def others_back(self, position: int) -> int:
+        """Devices of a node that others than the snapshot's claims give back."""
+        return self._others_back.get(position, 0)
 
     def claimed(self, position: int, mask: int, back: bool, add: bool) -> None:
         """A claim of the snapshot holds these devices, or no longer does."""
@@ -175,10 +186,21 @@ class PoolLedger:
 class _Entry:
     """Devices of one replica on one node."""
 
+    replica: PlacedReplica
     pool: PoolLedger
     position: int
     mask: int
     back: bool
+
+
+class _Move(Enum):
+    """What the journal undoes."""
+
+    TAKE = auto()
+    GIVE_BACK = auto()
+    VACATE_KEPT = auto()
+    VACATE_BACK = auto()
+    VACATE_OTHERS = auto()
 
 
 class Ledger:
@@ -190,6 +212,7 @@ class Ledger:
         lacking: By claim the indexes of wanted replicas without devices; claims that lack none, or are being deleted,
             are not in it.
         markets: By pool that is asked what replicas of its claims want; claims that are being deleted want nothing.
+        holders: By pool which claim has what, and what that makes for each tenant.
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -197,8 +220,9 @@ class Ledger:
         self.conflicts: dict[ClaimUID, tuple[int, ...]] = {}
         self.lacking: dict[ClaimUID, tuple[int, ...]] = {}
         self.markets: dict[str, Market] = {}
+        self.holders: dict[str, Holders] = {}
         self._nodes = nodes
-        self._journal: list[tuple[PoolLedger, int, int, bool]] = []
+        self._journal: list[tuple[PoolLedger, int, int, _Move]] = []
         self._claims: tuple[Claim, ...] = ()
         self._known: dict[ClaimUID, tuple[Claim, tuple[_Entry, ...]]] = {}
         self._waiting: list[int] = []
@@ -232,14 +256,26 @@ class Ledger:
         ledger = self.pools[pool]
         assert mask & ~ledger.free[position] == 0, "a device is given that is not free"
         ledger.give(position, mask, add=True)
-        self._journal.append((ledger, position, mask, True))
+        self._journal.append((ledger, position, mask, _Move.TAKE))
 
     def give_back(self, pool: str, position: int, mask: int) -> None:
         """Takes back devices that `take` gave away."""
         ledger = self.pools[pool]
         assert mask & ledger.free[position] == 0, "a device comes back that was not given"
         ledger.give(position, mask, add=False)
-        self._journal.append((ledger, position, mask, False))
+        self._journal.append((ledger, position, mask, _Move.GIVE_BACK))
+
+    def vacate(self, pool: str, position: int, mask: int) -> None:
+        """What if those who have these devices were gone: for asking only, never for a plan that stands."""
+        ledger = self.pools[pool]
+        for move, part in (
+            (_Move.VACATE_KEPT, ledger.claimed_by(position, back=False)),
+            (_Move.VACATE_BACK, ledger.claimed_by(position, back=True)),
+            (_Move.VACATE_OTHERS, ledger.others_back(position)),
+        ):
+            if part & mask:
+                _vacate(ledger, position, part & mask, move, add=False)
+                self._journal.append((ledger, position, part & mask, move))
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""
@@ -248,8 +284,11 @@ class Ledger:
     def roll_back(self, mark: int) -> None:
         """Undoes everything since `mark`."""
         while len(self._journal) > mark:
-            ledger, position, mask, given = self._journal.pop()
-            ledger.give(position, mask, add=not given)
+            ledger, position, mask, move = self._journal.pop()
+            if move is _Move.TAKE or move is _Move.GIVE_BACK:
+                ledger.give(position, mask, add=move is _Move.GIVE_BACK)
+            else:
+                _vacate(ledger, position, mask, move, add=True)
 
     # Following snapshots
 
@@ -264,6 +303,7 @@ class Ledger:
             if claim.uid not in kept:
                 for entry in known.pop(claim.uid)[1]:
                     entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
+                    self.holders[entry.pool.name].leave(claim, entry.position, entry.mask, entry.back)
                 self._trade(claim, -1)
                 self.lacking.pop(claim.uid, None)
         for claim in here:
@@ -297,6 +337,7 @@ class Ledger:
         self.pools = {name: PoolLedger(index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
         self.markets = {}
+        self.holders = {name: Holders(index) for name, index in indexes.items()}
 
         def age(claim: Claim) -> tuple[float, str]:
             return now if claim.created is None else claim.created, claim.uid
@@ -330,6 +371,8 @@ class Ledger:
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
         self._known[claim.uid] = (claim, entries)
+        for entry in entries:
+            self.holders[entry.pool.name].enter(claim, entry.replica, entry.position, entry.mask, entry.back)
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
@@ -355,7 +398,7 @@ class Ledger:
                 key = (index.pool.name, position)
                 masks[key] = masks.get(key, 0) | 1 << bit
         for (pool, position), mask in masks.items():
-            yield _Entry(self.pools[pool], position, mask, back)
+            yield _Entry(replica, self.pools[pool], position, mask, back)
 
     def _enter_holds(self, holds: Mapping[DeviceID, Hold], add: bool) -> None:
         for device, hold in holds.items():
@@ -363,6 +406,13 @@ class Ledger:
             if found is not None:
                 index, position, bit = found
                 self.pools[index.pool.name].taken(position, 1 << bit, hold.kind is HoldKind.RELEASING, add)
+
+
+def _vacate(ledger: PoolLedger, position: int, mask: int, move: _Move, add: bool) -> None:
+    if move is _Move.VACATE_OTHERS:
+        ledger.taken(position, mask, back=True, add=add)
+    else:
+        ledger.claimed(position, mask, back=move is _Move.VACATE_BACK, add=add)
 
 
 def _doubled(replica: PlacedReplica) -> bool:

@@ -3,9 +3,10 @@
 1. Compile what changed since last time (`nodes`), and enter who holds what (`ledger`).
 2. Take the claims that lack replicas, in service order (`order`).
 3. Refuse what cannot be read: no such pool, no such device name, a claim that is on hold.
-4. For each lacking replica, the best place over all nodes beside what all others want (`demand`, `place`, `fit`); take
-   it. Replicas are independent: those
-   that fit are placed. Counting comes before searching, and one refusal answers for all further replicas.
+4. For each lacking replica, the best place over all nodes beside what all others want (`demand`, `place`, `fit`),
+   within its tenant's quota and beside what is held for others; if there is none, victims or a reservation (`arbiter`).
+   Replicas are independent: those that fit are placed. Counting comes before searching, and one refusal answers for
+   all further replicas.
 5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
    `nearest`).
 6. Count every pool.
@@ -18,15 +19,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from adjoin_allocator.demand import Market, Round, want
+from adjoin_allocator.arbiter import Arbiter, Unit
+from adjoin_allocator.demand import Market, Round, Want, want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
+from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice
 from adjoin_allocator.nearest import nearest
 from adjoin_allocator.nodes import Nodes, Shape
-from adjoin_allocator.order import service_order
+from adjoin_allocator.order import service
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.snapshot import Snapshot
@@ -59,18 +61,16 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
-        for claim in service_order(ledger.waiting, now):
+        placer = Placer(memo.nodes, memo.fitter, ledger)
+        run = _Run(snapshot, ledger, placer, Arbiter(placer, now))
+        for claim in service(ledger.waiting, now, snapshot.pools, run.arbiter.portion):
             run.serve(claim)
         run.explain()
-        pools = {
-            name: PoolPlan(name=name, counts=pool.counts(), mismatches=pool.index.mismatches)
-            for name, pool in ledger.pools.items()
-        }
+        pools = run.pools()
     finally:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
-    return Plan(claims=run.answers(), pools=pools, stats=Stats(run.served, run.states, len(shapes)))
+    return Plan(run.answers(), pools, tuple(run.arbiter.preempted), Stats(run.served, run.states, len(shapes)))
 
 
 @dataclass(slots=True, eq=False)
@@ -80,8 +80,37 @@ class _Waiting:
     claim: Claim
     ask: Ask
     placements: tuple[Placement, ...]
-    missing: int
+    unit: Unit
     limit: bool
+    nominated: tuple[Nomination, ...]
+    reasons: tuple[Reason, ...]
+    """Known already: what its quota says, what it waits for."""
+    remedy: str | None
+    """What would make it fit if nothing but the quota is in the way."""
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """Places one replica in the ledger as it stands.
+
+    Attributes:
+        obstacle: What kept it from every node when it was last tried.
+    """
+
+    run: _Run
+    ask: Ask
+    index: int
+    effort: Effort
+    demand: Round
+    wanted: Want | None
+    obstacle: Obstacle | None = None
+
+    def __call__(self) -> tuple[Placement, ...] | None:
+        spot = self.run.placer.best(self.ask, self.effort, self.demand.beside(self.wanted))
+        if isinstance(spot, Spot):
+            return (self.run.place(self.ask, self.index, spot),)
+        self.obstacle = spot
+        return None
 
 
 @dataclass(slots=True, eq=False)
@@ -91,6 +120,7 @@ class _Run:
     snapshot: Snapshot
     ledger: Ledger
     placer: Placer
+    arbiter: Arbiter
     served: int = 0
     states: int = 0
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
@@ -105,25 +135,37 @@ class _Run:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
         ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity)
-        missing = self.ledger.lacking[claim.uid]
+        missing = list(self.ledger.lacking[claim.uid])
         effort = Effort(known=set() if len(missing) > 1 else None)
-        placements: list[Placement] = []
-        obstacle: Obstacle | None = None
         demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
-        for index in missing:
-            spot = self.placer.best(ask, effort, demand.beside(wanted))
-            if not isinstance(spot, Spot):
-                obstacle = spot
+        placements: list[Placement] = []
+        nominated: list[Nomination] = []
+        reasons: list[Reason] = []
+        waiting: _Attempt | None = None
+        for index in self.ledger.lacking[claim.uid]:
+            attempt = _Attempt(self, ask, index, effort, demand, wanted)
+            asking = _Attempt(self, ask, index, Effort(), demand, wanted)
+            unit = Unit(claim, ask, (index,), attempt, asking)
+            served = self.arbiter.serve(unit)
+            if served.placements:
+                placements += served.placements
+                missing.remove(index)
+                if wanted is not None:
+                    demand.served(wanted)
+                continue
+            waiting = waiting or attempt
+            nominated += served.nominated
+            reasons += (reason for reason in served.reasons if reason not in reasons)
+            if not served.nominated:
                 break
-            placements.append(self._place(ask, index, spot))
-            if wanted is not None:
-                demand.served(wanted)
         self.states += effort.states
-        if obstacle is None:
+        self.arbiter.settle(claim, missing)
+        if waiting is None:
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
         else:
-            limit = obstacle is Obstacle.LIMIT
-            self._waiting.append(_Waiting(claim, ask, tuple(placements), len(missing) - len(placements), limit))
+            limit = waiting.obstacle is Obstacle.LIMIT
+            told = tuple(nominated), tuple(reasons), served.remedy
+            self._waiting.append(_Waiting(claim, ask, tuple(placements), unit, limit, *told))
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
@@ -148,7 +190,7 @@ class _Run:
             return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
         return None
 
-    def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
+    def place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
         self.ledger.take(ask.pool, spot.position, spot.fit.taken)
         names = [request.name for request in ask.requests]
@@ -169,25 +211,44 @@ class _Run:
         """Says why claims wait, against what is left when all are served. Equal asks have equal answers."""
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
         for waiting in self._waiting:
-            if waiting.limit:
-                nodes = len(self.ledger.pools[waiting.ask.pool].index.views)
+            claim, ask = waiting.claim, waiting.ask
+            answer: tuple[tuple[Reason, ...], str | None] = (), waiting.remedy
+            held = None if waiting.reasons else self.arbiter.blocked(waiting.unit)
+            if held is not None:
+                answer = (held,), None
+            elif waiting.limit:
+                nodes = len(self.ledger.pools[ask.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
-                answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
-            else:
-                key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity)
+                answer = (Reason(Code.SEARCH_LIMIT, nodes, message),), None
+            elif not waiting.nominated and not (waiting.reasons and self.placer.fits(ask)):
+                key = (ask.pool, ask.requests, ask.affinity)
                 found = known.get(key)
                 if found is None:
-                    diagnosis = diagnose(self.placer, waiting.ask)
-                    found = known[key] = (reasons(diagnosis), nearest(self.placer, waiting.ask))
-                answer = found
+                    found = known[key] = (reasons(diagnose(self.placer, ask)), nearest(self.placer, ask))
+                # What would fit but for the quota is not what would make it fit.
+                answer = found[0], None if waiting.reasons else found[1]
             self._add(
                 ClaimPlan(
-                    uid=waiting.claim.uid,
+                    uid=claim.uid,
                     placements=waiting.placements,
-                    reasons=answer[0],
+                    reasons=(*waiting.reasons, *answer[0]),
                     nearest=answer[1],
+                    nominated=waiting.nominated,
                 )
             )
+
+    def pools(self) -> Mapping[str, PoolPlan]:
+        """Every pool after the decision. What is held but free counts as reserved."""
+        reserved = self.arbiter.close()
+        plans = {}
+        for name, pool in self.ledger.pools.items():
+            counts = dict(pool.counts())
+            for kind, number in reserved.get(name, {}).items():
+                one = counts[kind]
+                counts[kind] = replace(one, free=one.free - number, reserved=one.reserved + number)
+            usage = self.arbiter.accounts(name).usage()
+            plans[name] = PoolPlan(name=name, counts=counts, mismatches=pool.index.mismatches, usage=usage)
+        return plans
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

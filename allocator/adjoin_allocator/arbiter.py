@@ -494,7 +494,8 @@ class Arbiter:
             waiting += (mask & ledger.held(position) & ~held.taken.get(position, 0)).bit_count()
             for holding in holders.nodes.get(position, ()):
                 if holding.mask & mask:
-                    names[f"{holding.claim.namespace}/{holding.claim.name}"] = _since(holding)
+                    since = _since(holding) if holding.back else None
+                    names[f"{holding.claim.namespace}/{holding.claim.name}"] = since
         late = [since for since in names.values() if since is not None and self._now - since >= STUCK]
         message = f"{waiting} of {total} devices that are held for it are still being released"
         if names:

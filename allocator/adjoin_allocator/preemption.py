@@ -35,6 +35,7 @@ from math import inf, prod
 
 from adjoin_allocator.holders import Holders, Holding
 from adjoin_allocator.model import Claim, ClaimUID
+from adjoin_allocator.nodes import Sort
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Placement
 from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added
@@ -61,7 +62,60 @@ Attempt = Callable[[], Sequence[Placement] | None]
 Key = tuple[int, int, int, tuple[float, ...], tuple[str, ...], tuple[tuple[int, ...], ...]]
 """What a set of victims costs: highest priority, claims, devices, ages, UIDs, replicas."""
 
-_Bound = tuple[int, int, int, tuple[float, ...]]
+_Bound = tuple[int, int, int, float]
+"""A lower bound of a key: highest priority, claims, devices, and how young the oldest is at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """What a replica needs of one sort of node, by counting.
+
+    Attributes:
+        counts: So many devices of these: for each request, and for all requests for one device name together.
+        kinds: The latter alone.
+        union: All devices that it may have.
+    """
+
+    counts: tuple[tuple[int, int], ...]
+    kinds: tuple[tuple[int, int], ...]
+    union: int
+
+    def met(self, free: int) -> bool:
+        """Whether enough is free."""
+        return all((mask & free).bit_count() >= count for count, mask in self.counts)
+
+    def missing(self, free: int) -> int:
+        """Devices that must come free at least."""
+        return sum(max(0, count - (mask & free).bit_count()) for count, mask in self.kinds)
+
+    def fewest(self, free: int, masks: Sequence[int]) -> int:
+        """How many of these masks must come free at least."""
+        fewest = 0
+        for count, mask in self.counts:
+            missing = count - (mask & free).bit_count()
+            claims = 0
+            for gain in sorted(((most & mask).bit_count() for most in masks), reverse=True):
+                if missing <= 0:
+                    break
+                missing -= gain
+                claims += 1
+            fewest = max(fewest, claims)
+        return fewest
+
+
+def _needs(ask: Ask, sort: Sort) -> _Needs:
+    counts: list[tuple[int, int]] = []
+    kinds: dict[str, tuple[int, int]] = {}
+    union = 0
+    for request, mask in zip(ask.requests, sort.eligible, strict=True):
+        count = mask.bit_count() if request.all_devices else request.count
+        before = kinds.get(request.kind, (0, 0))
+        kinds[request.kind] = (before[0] + count, before[1] | mask)
+        # Of nothing all is not enough.
+        counts.append((max(1, count), mask))
+        union |= mask
+    together = tuple(kinds.values())
+    return _Needs(tuple(dict.fromkeys((*counts, *together))), together, union)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,6 +250,9 @@ class Search:
         self._holders = ground.holders
         self._ledger = placer.ledger
         self._pool = placer.ledger.pools[ask.pool]
+        self._sorts = placer.sorts(ask)
+        self._needs: dict[Sort, _Needs] = {}
+        self._allowed_by: dict[tuple[str, int], bool] = {}
         self._stocks: dict[ClaimUID, Stock | None] = {}
         self._steps = 0
         self._proofs = 0
@@ -215,8 +272,9 @@ class Search:
             if bound is not None:
                 heappush(ground.heap, (bound, position))
         ground.touched = len(self._field.touched)
+        # A bound comes before every key that begins like it.
         heap_now: list[tuple[tuple[object, ...], int, tuple[Loss, ...]]] = [
-            (bound, position, ()) for bound, position in ground.heap
+            ((*bound[:3], (bound[3],)), position, ()) for bound, position in ground.heap
         ]
         while heap_now and self._steps <= STEPS and self._proofs <= PROOFS:
             _, position, losses = heappop(heap_now)
@@ -248,89 +306,93 @@ class Search:
         apart = claim.uid if claim.uid in self._holders.preemptors else ""
         return self._ask.requests, self._ask.affinity, claim.tenant, claim.priority, apart
 
-    def _state(self, position: int) -> tuple[int, Callable[[int], bool], tuple[int, ...]]:
-        """Free devices of a node, whether a replica fits given what is free, and who may be given to each request."""
-        view, sort = self._pool.index.views[position], self._placer.sorts(self._ask)[position]
+    def _state(self, position: int) -> tuple[int, Callable[[int], bool], _Needs]:
+        """Free devices of a node, whether a replica fits given what is free, and what it needs by counting."""
+        view, sort = self._pool.index.views[position], self._sorts[position]
         form, fits = self._ask.form, self._placer.fitter.fits
-        return self._pool.free[position], lambda free: fits(form, (view.shape, sort, free)), sort.eligible
+        needs = self._needs.get(sort)
+        if needs is None:
+            needs = self._needs[sort] = _needs(self._ask, sort)
+        return self._pool.free[position], lambda free: fits(form, (view.shape, sort, free)), needs
+
+    def _offered(self, position: int) -> int:
+        """What would be free on a node if everybody had gone."""
+        return self._pool.index.views[position].offered & ~self._field.bound.get(position, 0)
+
+    def _bound(self, position: int) -> _Bound | None:
+        """A lower bound of the key of victims on a node, or None when all of them would not do. It is made of what each
+        holder has there, whatever else would go with it."""
+        if position in self._pool.index.closed:
+            return None
+        free, fits, needs = self._state(position)
+        useful = self._offered(position) & needs.union
+        gains: dict[ClaimUID, tuple[int, float, int, bool]] = {}
+        for holding in self._holders.nodes.get(position, ()):
+            claim, mask = holding.claim, holding.mask & useful
+            if not mask or holding.back or not self._may(claim):
+                continue
+            before = gains.get(claim.uid)
+            whole = before is None
+            gains[claim.uid] = (claim.priority, -_created(claim), mask if before is None else mask | before[2], whole)
+        here = sorted(gains.values())
+        everything = free
+        for place, (priority, _, mask, _) in enumerate(here):
+            everything |= mask
+            last = place + 1 == len(here) or here[place + 1][0] > priority
+            if not last or not needs.met(everything) or not fits(everything):
+                continue
+            some = here[: place + 1]
+            devices = max(needs.missing(free), 1)
+            alone = [
+                (mask.bit_count() if whole else devices, age) for _, age, mask, whole in some if needs.met(free | mask)
+            ]
+            if alone:
+                return priority, 1, *min(alone)
+            claims = max(needs.fewest(free, [mask for _, _, mask, _ in some]), 2)
+            # So many of them go: of the youngest so many, the oldest is no younger than this.
+            ages = sorted(age for _, age, _, _ in some)
+            return priority, claims, devices, ages[claims - 1]
+        return None
+
+    def _may(self, victim: Claim) -> bool:
+        """Whether base priority and tenants allow to send a claim away."""
+        if not victim.preemptible:
+            return False
+        key = (victim.tenant, victim.priority)
+        found = self._allowed_by.get(key)
+        if found is None:
+            found = self._allowed_by[key] = may_evict(self._field, self._claim, victim)
+        return found
 
     def _here(self, position: int, eligible: int) -> list[tuple[Stock, list[Loss], int]]:
         """Who could lose something useful on a node: how, and what comes free there at most."""
-        offered = self._pool.index.views[position].offered & ~self._field.bound.get(position, 0) & eligible
+        useful = self._offered(position) & eligible
         found = []
         for uid in dict.fromkeys(holding.claim.uid for holding in self._holders.nodes.get(position, ())):
             stock = self._stock(uid)
             if stock is None:
                 continue
-            singles = [single for single in stock.singles if single.at(position) & offered]
-            options = stock.options(singles)
+            options = stock.options([single for single in stock.singles if single.at(position) & useful])
             most = 0
             for option in options:
-                most |= option.at(position) & offered
+                most |= option.at(position) & useful
             if most:
                 found.append((stock, options, most))
         return found
 
-    def _bound(self, position: int) -> _Bound | None:
-        """A lower bound of the key of victims on a node, or None when all of them would not do."""
-        if position in self._pool.index.closed:
-            return None
-        free, fits, eligible = self._state(position)
-        here = self._here(position, _union(eligible))
-        here.sort(key=lambda each: each[0].claim.priority)
-        everything = free
-        for place, (stock, _, mask) in enumerate(here):
-            everything |= mask
-            last = place + 1 == len(here) or here[place + 1][0].claim.priority > stock.claim.priority
-            if not last or not self._enough(eligible, everything) or not fits(everything):
-                continue
-            some = here[: place + 1]
-            claims = max(self._fewest(eligible, free, some), 1)
-            devices = max(self._missing(eligible, free), 1)
-            # `claims` of them go: of the youngest so many, the oldest is no younger than this.
-            ages = sorted(-_created(each[0].claim) for each in some)
-            return stock.claim.priority, claims, devices, (ages[claims - 1],)
-        return None
-
-    def _missing(self, eligible: Sequence[int], free: int) -> int:
-        """Devices that must come free at least."""
-        return max(self._count(place, mask) - (mask & free).bit_count() for place, mask in enumerate(eligible))
-
-    def _count(self, place: int, eligible: int) -> int:
-        request = self._ask.requests[place]
-        return eligible.bit_count() if request.all_devices else request.count
-
-    def _enough(self, eligible: Sequence[int], free: int) -> bool:
-        return self._missing(eligible, free) <= 0
-
-    def _fewest(self, eligible: Sequence[int], free: int, here: Sequence[tuple[Stock, list[Loss], int]]) -> int:
-        """How many claims must lose something at least, by counting."""
-        fewest = 0
-        for place, mask in enumerate(eligible):
-            missing = self._count(place, mask) - (mask & free).bit_count()
-            gains = sorted(((most & mask).bit_count() for _, _, most in here), reverse=True)
-            claims = 0
-            for gain in gains:
-                if missing <= 0:
-                    break
-                missing -= gain
-                claims += 1
-            fewest = max(fewest, claims)
-        return fewest
-
     def _at(self, position: int) -> tuple[Loss, ...] | None:
         """The best legal set on one node with which a replica fits there."""
-        free, fits, eligible = self._state(position)
-        offered = self._pool.index.views[position].offered & ~self._field.bound.get(position, 0)
-        here = self._here(position, _union(eligible))
+        free, fits, needs = self._state(position)
+        offered = self._offered(position)
+        here = self._here(position, needs.union)
         for level in sorted({stock.claim.priority for stock, _, _ in here}):
             some = [each for each in here if each[0].claim.priority <= level]
             most = free
             for each in some:
                 most |= each[2]
-            if not self._enough(eligible, most) or not fits(most):
+            if not needs.met(most) or not fits(most):
                 continue
-            for claims in range(max(1, self._fewest(eligible, free, some)), len(some) + 1):
+            for claims in range(max(1, needs.fewest(free, [each[2] for each in some])), len(some) + 1):
                 sets: list[tuple[Loss, ...]] = []
                 for group in combinations(some, claims):
                     most = free
@@ -339,7 +401,7 @@ class Search:
                     self._steps += 1
                     if self._steps > STEPS:
                         return None
-                    if self._enough(eligible, most):
+                    if needs.met(most):
                         sets += product(*(each[1] for each in group))
                         if len(sets) > STEPS:
                             return None
@@ -350,7 +412,7 @@ class Search:
                     self._steps += 1
                     if self._steps > STEPS:
                         return None
-                    if self._enough(eligible, left) and fits(left) and self._legal(losses, self._need):
+                    if needs.met(left) and fits(left) and self._legal(losses, self._need):
                         return losses
         return None
 
@@ -610,13 +672,6 @@ def _ran(holding: Holding, now: float) -> float:
 def _ways(stock: Stock) -> int:
     """In how many ways a claim can lose something, at most."""
     return 2 ** len(stock.singles) if len(stock.singles) <= MEMBERS else 2 * len(stock.singles)
-
-
-def _union(masks: Iterable[int]) -> int:
-    union = 0
-    for mask in masks:
-        union |= mask
-    return union
 
 
 def replicas_of(losses: Sequence[Loss]) -> Iterator[tuple[Claim, tuple[int, ...]]]:

@@ -67,7 +67,8 @@ def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, 
     assert len(gone) == len({(one.uid) for one in answer.preempted}), "a victim is listed twice"
     _assert_promises(snapshot, answer, devices, gone)
     for uid in by:
-        assert uid in answer.claims and answer.claims[uid].nominated, f"{uid} evicts and nothing is held for it"
+        assert uid in answer.claims, f"{uid} evicts and is not spoken of"
+        assert answer.claims[uid].nominated, f"{uid} evicts and nothing is held for it"
         victims = [Lost(claims[one.uid], one.replicas) for one in answer.preempted if one.by == uid]
         nominated = Counter(devices[each.id].kind for one in answer.claims[uid].nominated for each in one.devices)
         others = [Lost(claims[one.uid], one.replicas) for one in answer.preempted if one.by != uid]
@@ -143,7 +144,8 @@ def _assert_promises(
 def _assert_victim(pool: Pool, preemptor: Claim, victim: Lost, now: float | None) -> None:
     what = f"{victim.claim.name} is evicted for {preemptor.name}"
     live = {one.index: one for one in live_replicas(victim.claim)}
-    assert victim.replicas and set(victim.replicas) <= set(live), f"{what}, but holds nothing there"
+    assert victim.replicas, f"{what}, but loses nothing"
+    assert set(victim.replicas) <= set(live), f"{what}, but holds nothing there"
     left = len(live) - len(victim.replicas)
     assert may_lose(victim.claim, left), f"{what}: of a gang {left} members are left"
     assert victim.claim.preemptible, f"{what}, but must not be"
@@ -227,8 +229,8 @@ def smallest(snapshot: Snapshot, preemptor: Claim, now: float) -> tuple[object, 
     best: tuple[object, ...] | None = None
     for victims in _sets(pool, snapshot, preemptor, now):
         key = key_of(victims)
-        better = best is None or key < best
-        if better and legal(snapshot, preemptor, victims, need, []) and _fits_without(snapshot, preemptor, victims, now):
+        better = (best is None or key < best) and legal(snapshot, preemptor, victims, need, [])
+        if better and fits_without(snapshot, preemptor, victims, now):
             best = key
     return best
 
@@ -270,7 +272,7 @@ def _sets(pool: Pool, snapshot: Snapshot, preemptor: Claim, now: float) -> Itera
             yield victims
 
 
-def _fits_without(snapshot: Snapshot, preemptor: Claim, victims: list[Lost], now: float) -> bool:
+def fits_without(snapshot: Snapshot, preemptor: Claim, victims: list[Lost], now: float) -> bool:
     gone = {one.claim.uid: set(one.replicas) for one in victims}
     claims = []
     for claim in snapshot.claims:

@@ -101,7 +101,9 @@ def _holder(rng: random.Random, free: list[object], name: str, tenant: str) -> C
         placed.append(make.placed(by_kind, index, state=state, ready_at=ready))  # type: ignore[arg-type]
     if not placed:
         return None
-    again = (Eviction(ClaimUID("uid-waits"), rng.choice((NOW - 20, NOW - 700))),) if rng.random() < 0.1 else ()
+    # Who was sent away long ago and is still there would count as stuck.
+    at = NOW - 20 if any(one.state is ReplicaState.RELEASING for one in placed) else rng.choice((NOW - 20, NOW - 700))
+    again = (Eviction(ClaimUID("uid-waits"), at),) if rng.random() < 0.1 else ()
     return make.claim(
         name,
         make.request("gpu", 1),
@@ -125,7 +127,7 @@ def test_victims_are_the_best_of_all_sets(seed: int) -> None:
     if one.placements:
         assert not answer.preempted
         return
-    came = tenants._fits_without(snapshot, waiting, [], NOW)
+    came = tenants.fits_without(snapshot, waiting, [], NOW)
     best = None if came else tenants.smallest(snapshot, waiting, NOW)
     victims = tenants.victims_of(snapshot, answer.preempted)
     assert (tenants.key_of(victims) if victims else None) == best

@@ -150,6 +150,11 @@ class Arbiter:
             if held.claim is claim and held.nominations and not left & {one.index for one in held.nominations}:
                 self._withdraw(held)
 
+    def standing(self, claim: Claim, nominated: Iterable[Nomination]) -> tuple[Nomination, ...]:
+        """Those of a claim's promises that still stand, when all claims have been served."""
+        held = {one for held in self._holds.of(claim.pool) if held.claim is claim for one in held.nominations}
+        return tuple(one for one in nominated if one in held)
+
     def blocked(self, unit: Unit) -> Reason | None:
         """Who keeps a unit waiting by what is held for them; None when it would not fit with that either."""
         pool, claim = unit.ask.pool, unit.claim
@@ -311,7 +316,8 @@ class Arbiter:
             return held.reservation
         if held.reservation:
             return claim.max_runtime is not None and self._now + claim.max_runtime <= held.needed_at
-        if not held.claim.preemptible or not may_evict(pool_field, claim, held.claim):
+        # Nobody is sent away for what somebody else then takes in the same decision.
+        if held.fresh or not held.claim.preemptible or not may_evict(pool_field, claim, held.claim):
             return False
         if pool_field.one_tenant(claim, held.claim):
             return True
@@ -459,7 +465,7 @@ class Arbiter:
 
     def _nominate(self, unit: Unit, placements: Sequence[Placement], meant: Mapping[int, int]) -> Served:
         nominations = tuple(Nomination(one.index, one.node, one.devices) for one in placements)
-        held = Held(unit.claim, unit.ask.pool, meant, self._cost(unit, placements), nominations)
+        held = Held(unit.claim, unit.ask.pool, meant, self._cost(unit, placements), nominations, fresh=True)
         self._promise(held)
         return Served(nominated=nominations, reasons=(self._waits_for(held),))
 
@@ -480,7 +486,7 @@ class Arbiter:
         self._ledger.roll_back(mark)
         if found is not None:
             meant, cost = self._masks(pool.name, found.placements), self._cost(unit, found.placements)
-            self._holds.put(Held(unit.claim, pool.name, meant, cost, (), found.at))
+            self._holds.put(Held(unit.claim, pool.name, meant, cost, needed_at=found.at))
 
     # Words
 

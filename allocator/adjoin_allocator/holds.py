@@ -24,6 +24,7 @@ class Held:
         meant: By position the devices, whether free or not.
         cost: What they cost a tenant that gets them.
         nominations: What a preemptor was promised; empty for a reservation.
+        fresh: Promised in this decision, for which others have just been sent away.
         needed_at: When a reservation is needed at the latest, seconds since the epoch; infinity when nobody knows.
         taken: By position what of it is kept from others now.
     """
@@ -34,6 +35,7 @@ class Held:
     cost: Cost
     nominations: tuple[Nomination, ...] = ()
     needed_at: float = inf
+    fresh: bool = False
     taken: dict[int, int] = field(default_factory=dict)
 
     @property

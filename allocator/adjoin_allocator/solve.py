@@ -212,6 +212,8 @@ class _Run:
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
         for waiting in self._waiting:
             claim, ask = waiting.claim, waiting.ask
+            if waiting.nominated:
+                waiting = self._as_it_stands(waiting)
             answer: tuple[tuple[Reason, ...], str | None] = (), waiting.remedy
             held = None if waiting.reasons else self.arbiter.blocked(waiting.unit)
             if held is not None:
@@ -236,6 +238,13 @@ class _Run:
                     nominated=waiting.nominated,
                 )
             )
+
+    def _as_it_stands(self, waiting: _Waiting) -> _Waiting:
+        """Without promises that a claim of higher standing has taken since."""
+        nominated = self.arbiter.standing(waiting.claim, waiting.nominated)
+        if len(nominated) == len(waiting.nominated):
+            return waiting
+        return replace(waiting, nominated=nominated, reasons=waiting.reasons if nominated else ())
 
     def pools(self) -> Mapping[str, PoolPlan]:
         """Every pool after the decision. What is held but free counts as reserved."""

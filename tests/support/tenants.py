@@ -61,10 +61,14 @@ def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, 
         for tenant in pool.tenants:
             for kind in after.get(tenant, ()):
                 if after[tenant][kind] > before.get(tenant, Counter())[kind]:
-                    assert _allowed(pool, after, tenant, kind), f"{name}: tenant {tenant} gets more {kind} than it may"
-    gone = {one.uid: set(one.replicas) for one in answer.preempted}
+                    assert _allowed(pool, before, after, tenant, kind), (
+                        f"{name}: tenant {tenant} gets more {kind} than it may"
+                    )
+    gone: dict[ClaimUID, set[int]] = {}
+    for one in answer.preempted:
+        assert not gone.get(one.uid, set()) & set(one.replicas), f"replicas of {one.uid} are evicted twice"
+        gone.setdefault(one.uid, set()).update(one.replicas)
     by = {one.by for one in answer.preempted}
-    assert len(gone) == len({(one.uid) for one in answer.preempted}), "a victim is listed twice"
     _assert_promises(snapshot, answer, devices, gone)
     for uid in by:
         assert uid in answer.claims, f"{uid} evicts and is not spoken of"
@@ -73,8 +77,8 @@ def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, 
         nominated = Counter(devices[each.id].kind for one in answer.claims[uid].nominated for each in one.devices)
         others = [Lost(claims[one.uid], one.replicas) for one in answer.preempted if one.by != uid]
         for victim in victims:
-            _assert_victim(snapshot.pools[claims[uid].pool], claims[uid], victim, now)
-        assert legal(snapshot, claims[uid], victims, nominated, others), f"{uid} evicts what its tenant may not"
+            _assert_victim(snapshot.pools[claims[uid].pool], claims[uid], victim, gone, now)
+        assert legal(snapshot, claims[uid], victims, nominated, others, answer), f"{uid} evicts what its tenant may not"
 
 
 def _held(
@@ -92,12 +96,13 @@ def _held(
     return held
 
 
-def _allowed(pool: Pool, held: Held, tenant: str, kind: str) -> bool:
+def _allowed(pool: Pool, before: Held, held: Held, tenant: str, kind: str) -> bool:
     mine = pool.tenants[tenant]
     if kind not in mine.quota or held[tenant][kind] <= mine.quota[kind]:
         return True
     limited = [one for one in pool.tenants.values() if kind in one.quota]
-    total = sum(held.get(one.name, Counter())[kind] for one in limited)
+    # What others got in the same plan may have come later, out of quotas of their own.
+    total = held[tenant][kind] + sum(before.get(one.name, Counter())[kind] for one in limited if one.name != tenant)
     most = mine.quota[kind] + mine.borrowing.get(kind, 0)
     return held[tenant][kind] <= most and total <= sum(one.quota[kind] for one in limited)
 
@@ -141,12 +146,14 @@ def _assert_promises(
                 promised.add(given.id)
 
 
-def _assert_victim(pool: Pool, preemptor: Claim, victim: Lost, now: float | None) -> None:
+def _assert_victim(
+    pool: Pool, preemptor: Claim, victim: Lost, gone: Mapping[ClaimUID, set[int]], now: float | None
+) -> None:
     what = f"{victim.claim.name} is evicted for {preemptor.name}"
     live = {one.index: one for one in live_replicas(victim.claim)}
     assert victim.replicas, f"{what}, but loses nothing"
     assert set(victim.replicas) <= set(live), f"{what}, but holds nothing there"
-    left = len(live) - len(victim.replicas)
+    left = len(live) - len(gone[victim.claim.uid])
     assert may_lose(victim.claim, left), f"{what}: of a gang {left} members are left"
     assert victim.claim.preemptible, f"{what}, but must not be"
     assert rules_allow(pool, preemptor, victim.claim), f"{what} against the rules"
@@ -184,9 +191,17 @@ def rules_allow(pool: Pool, preemptor: Claim, victim: Claim) -> bool:
     return pool.preemption.reclaim is Reclaim.ANY
 
 
-def legal(snapshot: Snapshot, preemptor: Claim, victims: list[Lost], need: Counter[str], others: list[Lost]) -> bool:
+def legal(
+    snapshot: Snapshot,
+    preemptor: Claim,
+    victims: list[Lost],
+    need: Counter[str],
+    others: list[Lost],
+    answer: Plan | None = None,
+) -> bool:
     """Whether tenants hold what they must hold, with the preemptor placed and the victims gone: in some order of the
-    victims, the tenant of each is above its quota of something that is asked and that the victim has.
+    victims, the tenant of each is above its quota of something that is asked and that the victim has. What `answer`
+    gives a victim's tenant counts there, for it may have been given before.
     """
     devices = {device.id: device for given in snapshot.inventory.values() for device in given}
     pool = snapshot.pools[preemptor.pool]
@@ -212,6 +227,10 @@ def legal(snapshot: Snapshot, preemptor: Claim, victims: list[Lost], need: Count
                 if other is not one and (other in strangers):
                     rest[other.claim.uid] |= set(other.replicas)
             held = _held(snapshot, pool, devices, rest).get(one.claim.tenant, Counter())
+            for claim in snapshot.claims if answer is not None else ():
+                if claim.tenant == one.claim.tenant and claim.pool == pool.name and claim.uid in answer.claims:
+                    new = (each for p in answer.claims[claim.uid].placements for each in p.devices)
+                    held += Counter(devices[each.id].kind for each in new)
             quota = pool.tenants[one.claim.tenant].quota if one.claim.tenant in pool.tenants else {}
             has = {devices[each.id].kind for p in one.claim.placed if p.index in one.replicas for each in p.devices}
             if any(kind in has and kind in quota and held[kind] > quota[kind] for kind in need):

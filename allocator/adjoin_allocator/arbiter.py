@@ -31,11 +31,12 @@ from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, Nomination, Pool
 from adjoin_allocator.order import NOTHING, Portion
 from adjoin_allocator.place import Ask, Placer
-from adjoin_allocator.preemption import SAME_AGAIN, Attempt, Choice, Field, Search, may_evict, replicas_of
+from adjoin_allocator.preemption import Attempt, Search
 from adjoin_allocator.reservation import prospect
 from adjoin_allocator.results import Code, Placement, Preempted, Reason
 from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added, amount, cost_of, least_cost
 from adjoin_allocator.topology import bits
+from adjoin_allocator.victims import SAME_AGAIN, Choice, Field, may_evict
 
 STUCK = 600.0
 """Seconds after which what is on its way back is no longer waited for if something else can be had (D13)."""
@@ -87,7 +88,8 @@ class Arbiter:
     """Tenants, promises, victims and reservations of all pools during one decision."""
 
     def __init__(self, placer: Placer, now: float) -> None:
-        self.preempted: list[Preempted] = []
+        self._preempted: dict[tuple[ClaimUID, ClaimUID], set[int]] = {}
+        """By victim and preemptor the replicas that go, in the order in which that was found."""
         self._placer = placer
         self._ledger: Ledger = placer.ledger
         self._now = now
@@ -102,6 +104,14 @@ class Arbiter:
         for claim in sorted(placer.ledger.waiting, key=lambda claim: (_created(claim, now), claim.uid)):
             if claim.nominated and claim.hold is None and claim.pool in placer.ledger.pools:
                 self._renew(claim)
+
+    @property
+    def preempted(self) -> tuple[Preempted, ...]:
+        """Who has to go for whom."""
+        return tuple(
+            Preempted(victim, tuple(sorted(replicas)), preemptor)
+            for (victim, preemptor), replicas in self._preempted.items()
+        )
 
     def portion(self, pool: str, tenant: str) -> Portion:
         """What a tenant has of a pool, for the order of service."""
@@ -413,9 +423,9 @@ class Arbiter:
             return None
         self._hopeless.clear()
         pool_field.record(choice)
-        self.preempted += (
-            Preempted(victim.uid, replicas, claim.uid) for victim, replicas in replicas_of(choice.losses)
-        )
+        for loss in choice.losses:
+            lost = self._preempted.setdefault((loss.claim.uid, claim.uid), set())
+            lost.update(loss.replicas)
         return self._nominate(unit, choice.placements, self._masks(pool, choice.placements))
 
     def _choose(self, unit: Unit, need: Cost, pool_field: Field, affordable: bool) -> Choice | None:
@@ -452,10 +462,7 @@ class Arbiter:
             for holding in self._ledger.holders[claim.pool].nodes.get(position, ()):
                 if not holding.mask & mask:
                     continue
-                now_going = any(
-                    one.uid == holding.claim.uid and one.by == claim.uid and holding.replica.index in one.replicas
-                    for one in self.preempted
-                )
+                now_going = holding.replica.index in self._preempted.get((holding.claim.uid, claim.uid), ())
                 before = holding.back and any(
                     each.by == claim.uid and self._now - each.at < SAME_AGAIN for each in holding.claim.evictions
                 )

@@ -70,7 +70,7 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     finally:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
-    return Plan(run.answers(), pools, tuple(run.arbiter.preempted), Stats(run.served, run.states, len(shapes)))
+    return Plan(run.answers(), pools, run.arbiter.preempted, Stats(run.served, run.states, len(shapes)))
 
 
 @dataclass(slots=True, eq=False)

@@ -74,7 +74,9 @@ def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, 
         assert uid in answer.claims, f"{uid} evicts and is not spoken of"
         assert answer.claims[uid].nominated, f"{uid} evicts and nothing is held for it"
         victims = [Lost(claims[one.uid], one.replicas) for one in answer.preempted if one.by == uid]
-        nominated = Counter(devices[each.id].kind for one in answer.claims[uid].nominated for each in one.devices)
+        # One replica justifies it; that others find room in what comes free too needs nobody's leave.
+        least = min(answer.claims[uid].nominated, key=lambda one: len(one.devices))
+        nominated = Counter(devices[each.id].kind for each in least.devices)
         others = [Lost(claims[one.uid], one.replicas) for one in answer.preempted if one.by != uid]
         for victim in victims:
             _assert_victim(snapshot.pools[claims[uid].pool], claims[uid], victim, gone, now)

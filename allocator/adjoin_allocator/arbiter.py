@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 
 from adjoin_allocator.holders import Holding, preempts
 from adjoin_allocator.holds import Held, Holds
+from adjoin_allocator.hosts import NOTHING as NO_HOST
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, Nomination, Pool
 from adjoin_allocator.order import NOTHING, Portion
@@ -47,6 +48,7 @@ class Unit:
     """What is placed together or not at all.
 
     Attributes:
+        asks: Ways of serving a replica, the most wanted first.
         indexes: Replicas that it may place.
         attempt: Places it in the ledger as it stands, as well as can be, or leaves the ledger alone and says None.
         least: The same for asking what would be: places the fewest replicas that it accepts.
@@ -55,7 +57,7 @@ class Unit:
     """
 
     claim: Claim
-    ask: Ask
+    asks: tuple[Ask, ...]
     indexes: tuple[int, ...]
     attempt: Attempt
     least: Attempt
@@ -63,14 +65,20 @@ class Unit:
     single: bool = True
 
     @property
-    def need(self) -> dict[str, int]:
+    def pool(self) -> str:
+        """The pool it asks."""
+        return self.claim.pool
+
+    @property
+    def need(self) -> Cost:
         """What it costs its tenant at least."""
-        return {kind: milli * self.members for kind, milli in least_cost(self.ask.requests).items()}
+        one = least_cost(self.claim.requests)
+        return one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
 
     @property
     def several(self) -> bool:
         """Whether it needs several devices together, so that others can keep it waiting by taking one at a time."""
-        asked = sum(2 if request.all_devices else max(1, request.count) for request in self.ask.requests)
+        asked = sum(2 if request.all_devices else max(1, request.count) for request in self.claim.requests)
         return self.claim.gang_min is not None or asked * self.members > 1
 
 
@@ -130,11 +138,11 @@ class Arbiter:
 
     def serve(self, unit: Unit) -> Served:
         """Finds a place for a unit, or the way to one."""
-        pool, claim = unit.ask.pool, unit.claim
+        pool, claim = unit.pool, unit.claim
         accounts, need = self.accounts(pool), unit.need
         mine = [held for held in self._holds.of(pool) if held.claim is claim and not held.reservation]
         self._lift(mine)
-        placements = self._placed(unit) or self._placed_with_held(unit)
+        placements = self._placed(unit, unit.attempt) or self._placed_with_held(unit)
         if placements:
             self._done.setdefault(claim.uid, set()).update(one.index for one in placements)
             self._restore([held for held in mine if self._holds.intact(held)], mine)
@@ -167,11 +175,11 @@ class Arbiter:
 
     def blocked(self, unit: Unit) -> Reason | None:
         """Who keeps a unit waiting by what is held for them; None when it would not fit with that either."""
-        pool, claim = unit.ask.pool, unit.claim
+        pool, claim = unit.pool, unit.claim
         others = [held for held in self._holds.of(pool) if held.claim is not claim and held.taken]
         if not others:
             return None
-        key = (pool, unit.ask.requests, unit.ask.affinity, claim.uid if not unit.single else "", len(others))
+        key = (unit.asks, claim.uid if not unit.single else "", len(others))
         if key not in self._blocked:
             mark = self._ledger.checkpoint()
             self._holds.open(others)
@@ -186,13 +194,13 @@ class Arbiter:
 
     # Quota
 
-    def _placed(self, unit: Unit) -> tuple[Placement, ...] | None:
+    def _placed(self, unit: Unit, attempt: Attempt) -> tuple[Placement, ...] | None:
         """Places a unit within its tenant's quota."""
-        accounts, tenant = self.accounts(unit.ask.pool), unit.claim.tenant
+        accounts, tenant = self.accounts(unit.pool), unit.claim.tenant
         if accounts.short(tenant, unit.need):
             return None
         mark = self._ledger.checkpoint()
-        placements = unit.attempt()
+        placements = attempt()
         if placements is None:
             return None
         cost = self._cost(unit, placements)
@@ -208,26 +216,32 @@ class Arbiter:
             cost = self._cost(unit, placements)
             if accounts.short(tenant, cost):
                 return None
-            for position, mask in self._masks(unit.ask.pool, placements).items():
-                self._ledger.take(unit.ask.pool, position, mask)
+            for placement in placements:
+                for position, mask in self._masks(unit.pool, [placement]).items():
+                    self._ledger.take(unit.pool, position, mask, unit.claim.host)
         accounts.give(tenant, cost)
         return tuple(placements)
 
     def _take_too_many(self, unit: Unit) -> None:
-        """Takes what is free on nodes where `all` would be more than the quota allows."""
-        if not any(request.all_devices for request in unit.ask.requests):
+        """Takes what is free on nodes where `all` would be more than the quota allows, however it is served."""
+        if not any(request.all_devices for ask in unit.asks for request in ask.requests):
             return
-        ledger, accounts = self._ledger.pools[unit.ask.pool], self.accounts(unit.ask.pool)
-        for position, sort in enumerate(self._placer.sorts(unit.ask)):
-            cost: dict[str, int] = {}
-            for request, eligible in zip(unit.ask.requests, sort.eligible, strict=True):
-                count = eligible.bit_count() if request.all_devices else request.count
-                cost[request.kind] = cost.get(request.kind, 0) + count * WHOLE
-            if ledger.free[position] and accounts.short(unit.claim.tenant, cost):
-                self._ledger.take(unit.ask.pool, position, ledger.free[position])
+        ledger, accounts = self._ledger.pools[unit.pool], self.accounts(unit.pool)
+        for position, free in enumerate(ledger.free):
+            if not free:
+                continue
+            costs = []
+            for ask in unit.asks:
+                cost: dict[str, int] = {}
+                for request, eligible in zip(ask.requests, self._placer.sort(ask, position).eligible, strict=True):
+                    count = eligible.bit_count() if request.all_devices else request.count
+                    cost[request.kind] = cost.get(request.kind, 0) + count * WHOLE
+                costs.append(cost)
+            if all(accounts.short(unit.claim.tenant, cost) for cost in costs):
+                self._ledger.take(unit.pool, position, free)
 
     def _cost(self, unit: Unit, placements: Iterable[Placement]) -> dict[str, int]:
-        kinds = {request.name: request.kind for request in unit.ask.requests}
+        kinds = {request.name: request.kind for request in unit.claim.requests}
         return added(*(cost_of(placement.devices, kinds) for placement in placements))
 
     # What is held
@@ -297,15 +311,15 @@ class Arbiter:
 
     def _placed_with_held(self, unit: Unit) -> tuple[Placement, ...] | None:
         """Places a unit with what is held for others, where that is allowed."""
-        others = [held for held in self._holds.of(unit.ask.pool) if held.taken and self._may_use(unit, held)]
+        others = [held for held in self._holds.of(unit.pool) if held.taken and self._may_use(unit, held)]
         if not others:
             return None
-        accounts, promised = self.accounts(unit.ask.pool), [held for held in others if not held.reservation]
+        accounts, promised = self.accounts(unit.pool), [held for held in others if not held.reservation]
         mark = self._ledger.checkpoint()
         self._holds.open(others)
         for held in promised:
             accounts.promise(held.claim.tenant, held.cost, -1)
-        placements = self._placed(unit)
+        placements = self._placed(unit, unit.least)
         if placements is None:
             self._ledger.roll_back(mark)
         for held in promised:
@@ -367,7 +381,7 @@ class Arbiter:
             return False
         mark = self._ledger.checkpoint()
         for position, mask in held.meant.items():
-            self._ledger.vacate(held.pool, position, mask)
+            self._let_go(held.pool, position, mask)
         placements = unit.least()
         self._ledger.roll_back(mark)
         return placements is not None
@@ -394,10 +408,10 @@ class Arbiter:
 
     def _press(self, unit: Unit) -> Served | None:
         """Has others make room for a unit; None when nobody may, or when it only has to wait for what is coming."""
-        pool, claim, need = unit.ask.pool, unit.claim, unit.need
+        pool, claim, need = unit.pool, unit.claim, unit.need
         if not preempts(self.accounts(pool).pool):
             return None
-        key = (pool, unit.ask.requests, unit.ask.affinity, claim.tenant, claim.priority, self._apart(unit))
+        key = (unit.asks, claim.tenant, claim.priority, self._apart(unit))
         if key in self._hopeless:
             return None
         pool_field = self._field(pool)
@@ -429,16 +443,17 @@ class Arbiter:
         return self._nominate(unit, choice.placements, self._masks(pool, choice.placements))
 
     def _choose(self, unit: Unit, need: Cost, pool_field: Field, affordable: bool) -> Choice | None:
-        search = Search(self._placer, unit.ask, unit.claim, need, unit.least, pool_field)
-        plain = unit.single and not any(one.first_of or one.share for one in unit.ask.requests)
-        choices = [search.on_nodes()] if plain else []
-        if not plain or not affordable:
-            choices.append(search.anywhere())
+        searches = [Search(self._placer, ask, unit.claim, need, unit.least, pool_field) for ask in unit.asks]
+        plain = unit.single and not any(request.share for ask in unit.asks for request in ask.requests)
+        choices = [search.on_nodes() for search in searches] if plain else []
+        # What a pod needs beside devices is nothing that a look at a node's devices would tell.
+        if not plain or not affordable or (unit.claim.host != NO_HOST and not any(choices)):
+            choices.append(searches[0].anywhere())
         return min((choice for choice in choices if choice is not None), key=lambda choice: choice.key, default=None)
 
     def _apart(self, unit: Unit) -> str:
         """A unit with victims of its own, or with members, is like no other."""
-        alone = unit.single and unit.claim.uid not in self._ledger.holders[unit.ask.pool].preemptors
+        alone = unit.single and unit.claim.uid not in self._ledger.holders[unit.pool].preemptors
         return "" if alone else unit.claim.uid
 
     def _vacate_coming(self, pool: str) -> None:
@@ -449,12 +464,20 @@ class Arbiter:
             late = 0
             for holding in holders.nodes.get(position, ()):
                 late |= holding.mask if self._late(holding) else 0
-            self._ledger.vacate(pool, position, ledger.back(position) & ~bound.get(position, 0) & ~late)
+            self._let_go(pool, position, ledger.back(position) & ~bound.get(position, 0) & ~late)
         for uid, indexes in evicted.items():
             for holding in holders.claims[uid]:
                 if holding.replica.index in indexes:
                     mask = holding.mask & ~bound.get(holding.position, 0)
-                    self._ledger.vacate(pool, holding.position, mask)
+                    self._ledger.vacate(pool, holding.position, mask, holding.claim.host)
+
+    def _let_go(self, pool: str, position: int, mask: int) -> None:
+        """What if devices that are on their way back had come, with what pods that are still there need beside them."""
+        for holding in self._ledger.holders[pool].nodes.get(position, ()):
+            if holding.back and holding.mask & mask:
+                host = holding.claim.host if holding.replica.bound else NO_HOST
+                self._ledger.vacate(pool, position, holding.mask & mask, host)
+        self._ledger.vacate(pool, position, mask)
 
     def _mine(self, claim: Claim, meant: Mapping[int, int]) -> bool:
         """Whether somebody was evicted for this claim who gives back some of these devices."""
@@ -472,7 +495,7 @@ class Arbiter:
 
     def _nominate(self, unit: Unit, placements: Sequence[Placement], meant: Mapping[int, int]) -> Served:
         nominations = tuple(Nomination(one.index, one.node, one.devices) for one in placements)
-        held = Held(unit.claim, unit.ask.pool, meant, self._cost(unit, placements), nominations, fresh=True)
+        held = Held(unit.claim, unit.pool, meant, self._cost(unit, placements), nominations, fresh=True)
         self._promise(held)
         return Served(nominated=nominations, reasons=(self._waits_for(held),))
 
@@ -480,7 +503,7 @@ class Arbiter:
 
     def _reserve(self, unit: Unit) -> None:
         """Keeps others from what a unit that has waited long will need."""
-        pool: Pool = self._ledger.pools[unit.ask.pool].index.pool
+        pool: Pool = self._ledger.pools[unit.pool].index.pool
         waited = 0.0 if unit.claim.created is None else self._now - unit.claim.created
         if pool.hold_after is None or waited < pool.hold_after or not unit.several:
             return

@@ -15,19 +15,22 @@ that it has already given.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import compress
 from operator import is_not
+from typing import NamedTuple, TypeVar, cast
 
-from adjoin_allocator.demand import Market, want
+from adjoin_allocator.alternatives import most_wanted
+from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.holders import Holders
-from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, PlacedReplica
-from adjoin_allocator.nodes import Nodes, PoolIndex, Sort, State
-from adjoin_allocator.results import DeviceCounts
-from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.hosts import NOTHING, Hosts
+from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica
+from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
+from adjoin_allocator.results import Counts
+from adjoin_allocator.snapshot import Claims, Snapshot, path
+from adjoin_allocator.states import Classes, Masks, States
 from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 
 QUESTIONS = 32
@@ -63,23 +66,60 @@ class Buckets:
         insort(self.states.setdefault((shape, sort, after), []), position)
 
 
-class PoolLedger:
-    """One pool: by position what is free, and who has the rest."""
+STANDINGS = (Standing.UNHEALTHY, Standing.WITHHELD, Standing.UNGUARDED)
+"""Standings of devices that are there and cannot be given, in the order of `Masks.standing`."""
 
-    def __init__(self, index: PoolIndex) -> None:
+_FREE, _ALLOCATED, _RESERVED, _RELEASING, _UNHEALTHY, _MISSING = range(6)
+_COUNTED = {
+    Standing.OFFERED: _FREE,
+    Standing.UNHEALTHY: _UNHEALTHY,
+    Standing.WITHHELD: _UNHEALTHY,
+    Standing.UNGUARDED: _RESERVED,
+    Standing.MISSING: _MISSING,
+}
+"""As what a device counts that nobody holds."""
+
+_NONE = (0,) * len(STANDINGS)
+
+ANSWERS = 256
+"""Answers about a pool that are remembered while nothing in it changes."""
+
+_Answer = TypeVar("_Answer")
+
+
+class PoolLedger:
+    """One pool: by position what is free, and who has the rest.
+
+    Attributes:
+        free: By position the devices that can be given.
+        version: What is in the ledger; equal numbers mean equal contents.
+        current: Nodes in states, as they were last asked for and are kept up.
+    """
+
+    def __init__(self, nodes: Nodes, index: PoolIndex) -> None:
         self.index = index
-        self.name = index.pool.name
         self.free = [view.offered for view in index.views]
+        self.version = 0
+        self._changes = 0
+        self._nodes = nodes
         self._claims: dict[int, int] = {}
         self._claims_back: dict[int, int] = {}
         self._others: dict[int, int] = {}
         self._others_back: dict[int, int] = {}
         self._given: dict[int, int] = {}
+        self._held: dict[int, tuple[int, int]] = {}
+        """By position what somebody has, and of it what is on its way back; positions where nobody has anything are
+        left out."""
+        self.current: States | None = None
         self._buckets: dict[int, Buckets] = {}
-        self._tally: Counter[tuple[str, Standing]] = Counter(index.tally)
-        """Devices that nobody holds, by name and standing."""
-        self._allocated: Counter[str] = Counter()
-        self._releasing: Counter[str] = Counter()
+        self._answers: dict[Hashable, tuple[int, object]] = {}
+        names = dict.fromkeys((*(name.name for name in index.pool.devices), *(kind for kind, _ in index.tally)))
+        self._numbers = {name: (0, [0] * 6) for name in names}
+        """By device name its capacity, and the other counts in the order of `DeviceCounts`."""
+        for (name, stand), number in index.tally.items():
+            capacity, numbers = self._numbers[name]
+            numbers[_COUNTED[stand]] += number
+            self._numbers[name] = (capacity + number, numbers)
 
     def back(self, position: int) -> int:
         """Devices of a node that are on their way back."""
@@ -92,8 +132,7 @@ class PoolLedger:
 
     def held(self, position: int) -> int:
         """Devices of a node that somebody has, those on their way back among them."""
-        mine = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0)
-        return mine | self.back(position)
+        return self._held.get(position, (0, 0))[0]
 
     def claims(self, position: int) -> int:
         """Devices of a node that claims of the snapshot have."""
@@ -119,6 +158,31 @@ class PoolLedger:
         """This decision gives these devices away, or takes that back."""
         self._change(self._given, position, mask, add)
 
+    def masks(self, position: int) -> Masks:
+        """What is free on a node, and what is not and why."""
+        view, (held, back) = self.index.views[position], self._held.get(position, (0, 0))
+        shut = self.index.closed[position][0] if position in self.index.closed else ""
+        if view.offered == view.whole:
+            return Masks(shut, view.offered & ~held, back & view.offered, _NONE)
+        standing = tuple([view.standing[stand] & ~held for stand in STANDINGS])
+        return Masks(shut, view.offered & ~held, back & view.offered, standing)
+
+    def states(self, question: Question) -> States:
+        """Nodes in states that are each equal for the question, kept up from now on. The object is another one when
+        what it says of a number no longer holds.
+        """
+        classes = Classes(self._nodes, self.index) if self.current is None else self.current.classes
+        if not classes.covers(question):
+            classes = classes.refined(question)
+        if self.current is None or self.current.classes is not classes:
+            self.current = States(classes, map(self.masks, range(len(self.free))))
+        return self.current
+
+    def tidy(self) -> None:
+        """Between decisions: gives up what is mostly made of states that are no more."""
+        if self.current is not None and self.current.stale:
+            self.current = States(self.current.classes, map(self.masks, range(len(self.free))))
+
     def buckets(self, sorts: Sequence[Sort]) -> Buckets:
         """Open nodes by state, kept up from now on. `sorts` are a question's, always the same object for it."""
         buckets = self._buckets.get(id(sorts))
@@ -128,58 +192,85 @@ class PoolLedger:
             buckets = self._buckets[id(sorts)] = Buckets(sorts, self.index, self.free)
         return buckets
 
-    def counts(self) -> Mapping[str, DeviceCounts]:
+    def remembered(self, key: Hashable, make: Callable[[], _Answer]) -> _Answer:
+        """An answer that depends on nothing but the key and what is in this pool's ledger, made once while that is
+        the same.
+        """
+        known = self._answers.get(key)
+        if known is not None and known[0] == self.version:
+            return cast(_Answer, known[1])
+        answer = make()
+        if len(self._answers) >= ANSWERS:
+            self._answers.clear()
+        self._answers[key] = (self.version, answer)
+        return answer
+
+    def counts(self) -> Counts:
         """Devices by name, each counted once. Withheld devices count as unhealthy, unguarded ones as reserved, since
         neither can be given to anybody now.
         """
-        tally, whole = self._tally, self.index.tally
-        names = dict.fromkeys((*(name.name for name in self.index.pool.devices), *(kind for kind, _ in whole)))
-        return {
-            name: DeviceCounts(
-                capacity=sum(whole.get((name, stand), 0) for stand in Standing),
-                free=tally[name, Standing.OFFERED],
-                allocated=self._allocated[name],
-                reserved=tally[name, Standing.UNGUARDED],
-                releasing=self._releasing[name],
-                unhealthy=tally[name, Standing.UNHEALTHY] + tally[name, Standing.WITHHELD],
-                missing=tally[name, Standing.MISSING],
-            )
-            for name in names
-        }
+        return Counts({name: (capacity, *numbers) for name, (capacity, numbers) in self._numbers.items()})
 
     def _change(self, layer: dict[int, int], position: int, mask: int, add: bool) -> None:
-        self._count(position, -1)
         old = layer.get(position, 0)
         new = old | mask if add else old & ~mask
         if new:
             layer[position] = new
         elif old:
             del layer[position]
-        self._count(position, 1)
-        before, after = self.free[position], self.index.views[position].offered & ~self.held(position)
-        if before != after:
-            self.free[position] = after
+        self._changes += 1
+        self.version = self._changes
+        back = self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+        held = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0) | back
+        before = self._held.get(position, (0, 0))
+        if before == (held, back):
+            return
+        if held:
+            self._held[position] = (held, back)
+        else:
+            del self._held[position]
+        view = self.index.views[position]
+        self._count(view, *before, -1)
+        self._count(view, held, back, 1)
+        free = self.free[position]
+        self.free[position] = view.offered & ~held
+        if self.current is not None:
+            self.current.move(position, self.masks(position))
+        if self._buckets and free != self.free[position]:
             for buckets in self._buckets.values():
-                buckets.move(self.index, position, before, after)
+                buckets.move(self.index, position, free, self.free[position])
 
-    def _count(self, position: int, sign: int) -> None:
+    def _count(self, view: NodeView, held: int, back: int, sign: int) -> None:
         """Adds a node's held devices to the counts, or takes them out. A missing device counts as missing whoever holds
         it, and one on its way back as such, whoever else holds it.
         """
-        held = self.held(position)
         if not held:
             return
-        view, back = self.index.views[position], self.back(position)
-        held &= ~view.standing[Standing.MISSING]
+        whole = view.offered == view.whole
+        if not whole:
+            held &= ~view.standing[Standing.MISSING]
         for kind, mask in view.shape.kinds.items():
             here = mask & held
             if here:
-                releasing = (here & back).bit_count() * sign
-                self._releasing[kind] += releasing
-                self._allocated[kind] += here.bit_count() * sign - releasing
+                numbers = self._numbers[kind][1]
+                count = here.bit_count() * sign
+                releasing = (here & back).bit_count() * sign if back else 0
+                numbers[_RELEASING] += releasing
+                numbers[_ALLOCATED] += count - releasing
+                if whole:
+                    numbers[_FREE] -= count
+                    continue
                 for stand, devices in view.standing.items():
                     if here & devices:
-                        self._tally[kind, stand] -= (here & devices).bit_count() * sign
+                        numbers[_COUNTED[stand]] -= (here & devices).bit_count() * sign
+
+
+class _Known(NamedTuple):
+    """A claim as it was entered: what it holds, and what its replicas want."""
+
+    claim: Claim
+    entries: tuple[_Entry, ...]
+    wanted: Want | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +303,7 @@ class Ledger:
         lacking: By claim the indexes of wanted replicas without devices; claims that lack none, or are being deleted,
             are not in it.
         markets: By pool that is asked what replicas of its claims want; claims that are being deleted want nothing.
+        hosts: What nodes have left beside devices.
         holders: By pool which claim has what, and what that makes for each tenant.
     """
 
@@ -220,13 +312,16 @@ class Ledger:
         self.conflicts: dict[ClaimUID, tuple[int, ...]] = {}
         self.lacking: dict[ClaimUID, tuple[int, ...]] = {}
         self.markets: dict[str, Market] = {}
+        self.hosts = Hosts()
         self.holders: dict[str, Holders] = {}
         self._nodes = nodes
-        self._journal: list[tuple[PoolLedger, int, int, _Move]] = []
-        self._claims: tuple[Claim, ...] = ()
-        self._known: dict[ClaimUID, tuple[Claim, tuple[_Entry, ...]]] = {}
-        self._waiting: list[int] = []
-        """Places among the claims of those in `lacking`."""
+        self._journal: list[tuple[PoolLedger, int, int, _Move, HostAsk, int]] = []
+        self._claims = Claims(())
+        self._known: dict[ClaimUID, _Known] = {}
+        self._hands: dict[tuple[str, int], list[tuple[Claim, _Entry]]] = {}
+        """By pool and position what claims hold."""
+        self._waiting: list[tuple[int, Claim]] = []
+        """The claims in `lacking` with their tickets, which ascend."""
         self._holds: Mapping[DeviceID, Hold] = {}
 
     def enter(self, snapshot: Snapshot, now: float) -> None:
@@ -238,35 +333,53 @@ class Ledger:
         )
         # A device named twice, or a UID: then what one claim holds cannot be told from what another does.
         mixed = self.conflicts or len(self._known) != len(self._claims)
-        if not same or mixed or not self._follow(snapshot):
-            self._rebuild(snapshot, indexes, now)
+        if same and not mixed:
+            self.hosts.enter(snapshot.nodes, anew=False)
+            if self._follow(snapshot):
+                return
+        self._rebuild(snapshot, indexes, now)
 
     @property
     def holds(self) -> Mapping[DeviceID, Hold]:
         """What others than the snapshot's claims hold."""
         return self._holds
 
+    def wanted(self, claim: Claim) -> Want | None:
+        """What each replica of a claim of the snapshot wants; None where that cannot be read."""
+        return self._known[claim.uid].wanted
+
     @property
     def waiting(self) -> list[Claim]:
         """The claims in `lacking`, in the order of the input."""
-        return [self._claims[at] for at in self._waiting]
+        return [claim for _, claim in self._waiting]
 
-    def take(self, pool: str, position: int, mask: int) -> None:
-        """Gives free devices of one node away."""
+    def hands(self, pool: str, position: int) -> Iterator[tuple[Claim, PlacedReplica, int, bool]]:
+        """Which replicas of the snapshot's claims hold what of a node, and whether it is on its way back."""
+        for claim, entry in self._hands.get((pool, position), ()):
+            yield claim, entry.replica, entry.mask, entry.back
+
+    def take(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
+        """Gives free devices of one node away, to a replica whose pod needs this of the node too."""
         ledger = self.pools[pool]
         assert mask & ~ledger.free[position] == 0, "a device is given that is not free"
+        self._journal.append((ledger, position, mask, _Move.TAKE, host, ledger.version))
         ledger.give(position, mask, add=True)
-        self._journal.append((ledger, position, mask, _Move.TAKE))
+        if host != NOTHING:
+            self.hosts.add(ledger.index.views[position].name, host, 1)
 
-    def give_back(self, pool: str, position: int, mask: int) -> None:
+    def give_back(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Takes back devices that `take` gave away."""
         ledger = self.pools[pool]
         assert mask & ledger.free[position] == 0, "a device comes back that was not given"
+        self._journal.append((ledger, position, mask, _Move.GIVE_BACK, host, ledger.version))
         ledger.give(position, mask, add=False)
-        self._journal.append((ledger, position, mask, _Move.GIVE_BACK))
+        if host != NOTHING:
+            self.hosts.add(ledger.index.views[position].name, host, -1)
 
-    def vacate(self, pool: str, position: int, mask: int) -> None:
-        """What if those who have these devices were gone: for asking only, never for a plan that stands."""
+    def vacate(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
+        """What if those who have these devices, and whose pods need this of the node, were gone: for asking only, never
+        for a plan that stands.
+        """
         ledger = self.pools[pool]
         for move, part in (
             (_Move.VACATE_KEPT, ledger.claimed_by(position, back=False)),
@@ -274,8 +387,11 @@ class Ledger:
             (_Move.VACATE_OTHERS, ledger.others_back(position)),
         ):
             if part & mask:
+                self._journal.append((ledger, position, part & mask, move, NOTHING, ledger.version))
                 _vacate(ledger, position, part & mask, move, add=False)
-                self._journal.append((ledger, position, part & mask, move))
+        if host != NOTHING:
+            self._journal.append((ledger, position, 0, _Move.GIVE_BACK, host, ledger.version))
+            self.hosts.add(ledger.index.views[position].name, host, -1)
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""
@@ -284,60 +400,91 @@ class Ledger:
     def roll_back(self, mark: int) -> None:
         """Undoes everything since `mark`."""
         while len(self._journal) > mark:
-            ledger, position, mask, move = self._journal.pop()
-            if move is _Move.TAKE or move is _Move.GIVE_BACK:
+            ledger, position, mask, move, host, version = self._journal.pop()
+            if move in (_Move.TAKE, _Move.GIVE_BACK):
                 ledger.give(position, mask, add=move is _Move.GIVE_BACK)
             else:
                 _vacate(ledger, position, mask, move, add=True)
+            ledger.version = version
+            if host != NOTHING:
+                self.hosts.add(ledger.index.views[position].name, host, -1 if move is _Move.TAKE else 1)
 
     # Following snapshots
 
     def _follow(self, snapshot: Snapshot) -> bool:
         """Enters what changed. False when a device is named twice, and then the ledger must be rebuilt."""
-        known, old, new = self._known, self._claims, snapshot.claims
-        first = _common(old, new)
-        last = _common(old[first:][::-1], new[first:][::-1])
-        here = new[first : len(new) - last]
-        kept = {claim.uid for claim in here if claim.uid in known and known[claim.uid][0] is claim}
-        for claim in old[first : len(old) - last]:
-            if claim.uid not in kept:
-                for entry in known.pop(claim.uid)[1]:
-                    entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
-                    self.holders[entry.pool.name].leave(claim, entry.position, entry.mask, entry.back)
-                self._trade(claim, -1)
-                self.lacking.pop(claim.uid, None)
-        for claim in here:
-            if claim.uid in kept:
-                continue
-            if claim.uid in known or _repeats(claim):
+        new = snapshot.followable
+        steps = path(self._claims, new)
+        if steps is None:
+            if not self._compare(new):
                 return False
-            entries: list[_Entry] = []
-            for replica in claim.placed:
-                for entry in self._places(replica, claim.deleting or replica.state is ReplicaState.RELEASING):
-                    if entry.pool.claims(entry.position) & entry.mask:
+        else:
+            for step in steps:
+                for ticket, claim in step.removed:
+                    self._forget(claim)
+                    at = bisect_left(self._waiting, ticket, key=_ticket)
+                    if at < len(self._waiting) and self._waiting[at][0] == ticket:
+                        del self._waiting[at]
+                for ticket, claim in step.added:
+                    if not self._learn(claim):
                         return False
-                    entry.pool.claimed(entry.position, entry.mask, entry.back, add=True)
-                    entries.append(entry)
-            self._remember(claim, tuple(entries))
-        before = bisect_left(self._waiting, first)
-        after = bisect_left(self._waiting, len(old) - last)
-        self._waiting = [
-            *self._waiting[:before],
-            *(at for at, claim in enumerate(here, start=first) if claim.uid in self.lacking),
-            *(at + len(new) - len(old) for at in self._waiting[after:]),
-        ]
+                    if claim.uid in self.lacking:
+                        insort(self._waiting, (ticket, claim), key=_ticket)
         self._claims = new
+        for pool in self.pools.values():
+            pool.tidy()
         if snapshot.holds is not self._holds:
             for holds, add in ((self._holds, False), (snapshot.holds, True)):
                 self._enter_holds(holds, add)
             self._holds = snapshot.holds
         return True
 
+    def _compare(self, claims: Claims) -> bool:
+        """Enters what changed between claims of which no common past is known: by looking at each of them."""
+        known, old, new = self._known, tuple(self._claims), tuple(claims)
+        first = _common(old, new)
+        last = _common(old[first:][::-1], new[first:][::-1])
+        here = new[first : len(new) - last]
+        kept = {claim.uid for claim in here if claim.uid in known and known[claim.uid].claim is claim}
+        for claim in old[first : len(old) - last]:
+            if claim.uid not in kept:
+                self._forget(claim)
+        for claim in here:
+            if claim.uid not in kept and not self._learn(claim):
+                return False
+        self._waiting = [(ticket, claim) for ticket, claim in claims.ticketed() if claim.uid in self.lacking]
+        return True
+
+    def _forget(self, claim: Claim) -> None:
+        known = self._known.pop(claim.uid)
+        for entry in known.entries:
+            entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
+            place = (entry.pool.index.pool.name, entry.position)
+            self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
+            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back)
+        self._trade(claim, known.wanted, -1)
+        self.lacking.pop(claim.uid, None)
+
+    def _learn(self, claim: Claim) -> bool:
+        """Enters a new claim. False when it names what another one has, or something twice."""
+        if claim.uid in self._known or _repeats(claim):
+            return False
+        entries: list[_Entry] = []
+        for replica in claim.placed:
+            for entry in self._places(replica, claim.deleting or replica.state is ReplicaState.RELEASING):
+                if entry.pool.claims(entry.position) & entry.mask:
+                    return False
+                entry.pool.claimed(entry.position, entry.mask, entry.back, add=True)
+                entries.append(entry)
+        self._remember(claim, tuple(entries))
+        return True
+
     def _rebuild(self, snapshot: Snapshot, indexes: Mapping[str, PoolIndex], now: float) -> None:
-        self.pools = {name: PoolLedger(index) for name, index in indexes.items()}
+        self.pools = {name: PoolLedger(self._nodes, index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
-        self.markets = {}
+        self.markets, self._hands = {}, {}
         self.holders = {name: Holders(index) for name, index in indexes.items()}
+        self.hosts.enter(snapshot.nodes, anew=True)
 
         def age(claim: Claim) -> tuple[float, str]:
             return now if claim.created is None else claim.created, claim.uid
@@ -366,24 +513,32 @@ class Ledger:
                 self.conflicts[claim.uid] = tuple(lost)
             self._remember(claim, tuple(entries))
         self._enter_holds(snapshot.holds, add=True)
-        self._claims = snapshot.claims
-        self._waiting = [at for at, claim in enumerate(snapshot.claims) if claim.uid in self.lacking]
+        self._claims = snapshot.followable
+        self._waiting = [
+            (ticket, claim) for ticket, claim in snapshot.followable.ticketed() if claim.uid in self.lacking
+        ]
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
-        self._known[claim.uid] = (claim, entries)
+        wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
+        self._known[claim.uid] = _Known(claim, entries, wanted)
         for entry in entries:
-            self.holders[entry.pool.name].enter(claim, entry.replica, entry.position, entry.mask, entry.back)
+            pool = entry.pool.index.pool.name
+            self._hands.setdefault((pool, entry.position), []).append((claim, entry))
+            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back)
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
             missing = tuple(index for index in range(claim.replicas) if index not in present)
             if missing:
                 self.lacking[claim.uid] = missing
-        self._trade(claim, 1)
+        self._trade(claim, wanted, 1)
 
-    def _trade(self, claim: Claim, sign: int) -> None:
-        """What a claim wants is in its pool's market, or no longer."""
-        wanted = None if claim.deleting else want(claim.requests, claim.affinity)
+    def _trade(self, claim: Claim, wanted: Want | None, sign: int) -> None:
+        """What a claim wants is in its pool's market, and what it needs on nodes in their books, or no longer."""
+        if claim.host != NOTHING and not claim.deleting:
+            for replica in claim.placed:
+                if not replica.bound and replica.state is not ReplicaState.RELEASING:
+                    self.hosts.add(replica.node, claim.host, sign)
         if wanted is not None:
             market = self.markets.setdefault(claim.pool, Market())
             market.add(wanted, sign * claim.replicas, sign * len(self.lacking.get(claim.uid, ())))
@@ -424,6 +579,10 @@ def _repeats(claim: Claim) -> bool:
     """Whether its status says something twice."""
     indexes = {replica.index for replica in claim.placed}
     return len(indexes) < len(claim.placed) or any(map(_doubled, claim.placed))
+
+
+def _ticket(waiting: tuple[int, Claim]) -> int:
+    return waiting[0]
 
 
 def _common(one: Sequence[Claim], other: Sequence[Claim]) -> int:

@@ -20,8 +20,9 @@ from adjoin_allocator.model import Device, DeviceID, Node, Pool, natural_key
 from adjoin_allocator.results import Mismatch
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.symmetry import Symmetry, symmetry
 from adjoin_allocator.terms import Standing
-from adjoin_allocator.topology import Wiring, attribute_values, wire
+from adjoin_allocator.topology import Wiring, attribute_values, bits, wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,6 +110,8 @@ class NodeView:
     """Devices that may be given to somebody when nobody holds them."""
     tally: Tally
     mismatch: Mismatch | None
+    whole: int
+    """All devices."""
     _eligible: dict[tuple[str, tuple[Selector, ...]], int] = field(default_factory=dict)
     _values: dict[str, Values] = field(default_factory=dict)
     _bundles: dict[Want, tuple[Bundle, ...]] = field(default_factory=dict)
@@ -226,6 +229,8 @@ class Nodes:
         self._shapes: dict[tuple[object, ...], Shape] = {}
         self._where: dict[DeviceID, NodeView] = {}
         self._sorts: dict[tuple[tuple[int, ...], tuple[Values, ...], tuple[Stake, ...], bool], Sort] = {}
+        self._symmetries: dict[Shape, Symmetry] = {}
+        self._slowest: dict[tuple[str, str, tuple[Selector, ...]], tuple[PoolIndex, int]] = {}
         self._sorted: dict[tuple[str, Question], tuple[PoolIndex, tuple[Sort, ...]]] = {}
 
     def index(self, snapshot: Snapshot) -> Mapping[str, PoolIndex]:
@@ -260,25 +265,55 @@ class Nodes:
         known = self._sorted.get(key)
         if known is not None and known[0] is index:
             return known[1]
-        demand = question.demand
         plain = not question.attributes and not any(selectors for _, selectors in question.requests)
-        plain = plain and all(wanted.want.plain for wanted in demand)
-        assumed = bool(demand)
+        plain = plain and all(wanted.want.plain for wanted in question.demand)
         by_shape: dict[Shape, Sort] = {}
         sorts = []
         for view in index.views:
             sort = by_shape.get(view.shape) if plain else None
             if sort is None:
-                eligible = tuple(view.eligible(kind, selectors) for kind, selectors in question.requests)
-                values = tuple(view.values(name) for name in question.attributes)
-                wanted_here = stakes([(wanted, view.bundles(wanted.want)) for wanted in demand])
-                sort = self._sort(eligible, values, wanted_here, assumed)
-                by_shape[view.shape] = sort
+                sort = by_shape[view.shape] = self.sort(view, question)
             sorts.append(sort)
         if len(self._sorted) >= SELECTIONS:
             self._sorted.clear()
         self._sorted[key] = (index, tuple(sorts))
         return self._sorted[key][1]
+
+    def slowest(self, index: PoolIndex, kind: str, selectors: tuple[Selector, ...]) -> int:
+        """The least performance of the pool's devices of that name that the selectors match; 0 when there is none."""
+        key = (index.pool.name, kind, selectors)
+        known = self._slowest.get(key)
+        if known is not None and known[0] is index:
+            return known[1]
+        pairs = {(view.shape, view.eligible(kind, selectors)) for view in index.views}
+        found = min((shape.performance[at] for shape, mask in pairs for at in bits(mask)), default=0)
+        if len(self._slowest) >= SELECTIONS:
+            self._slowest.clear()
+        self._slowest[key] = (index, found)
+        return found
+
+    def sort(self, view: NodeView, question: Question) -> Sort:
+        """The sort of one node."""
+        eligible = tuple(view.eligible(kind, selectors) for kind, selectors in question.requests)
+        values = tuple(view.values(name) for name in question.attributes)
+        wanted_here = stakes([(wanted, view.bundles(wanted.want)) for wanted in question.demand])
+        return self._sort(eligible, values, wanted_here, bool(question.demand))
+
+    def symmetry(self, shape: Shape) -> Symmetry:
+        """Which devices of a shape can be exchanged."""
+        found = self._symmetries.get(shape)
+        if found is None:
+            if len(self._symmetries) >= SHAPES:
+                self._symmetries.clear()
+            kinds = shape.kinds.items()
+            found = self._symmetries[shape] = symmetry(
+                shape.wiring,
+                [
+                    (tuple(mask >> device & 1 for _, mask in kinds), shape.performance[device], shape.priority[device])
+                    for device in range(shape.size)
+                ],
+            )
+        return found
 
     def _sort(
         self,
@@ -373,6 +408,7 @@ class Nodes:
                 if mask & devices_
             ),
             mismatch=mismatch,
+            whole=(1 << len(devices)) - 1,
         )
         for device in devices:
             self._where[device.id] = view

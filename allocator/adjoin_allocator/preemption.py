@@ -119,7 +119,6 @@ class Search:
         self._holders = ground.holders
         self._ledger = placer.ledger
         self._pool = placer.ledger.pools[ask.pool]
-        self._sorts = placer.sorts(ask)
         self._needs: dict[Sort, _Needs] = {}
         self._law = Law(ground, claim, need)
         self._steps = 0
@@ -172,11 +171,11 @@ class Search:
     def _ground_key(self) -> tuple[object, ...]:
         claim = self._claim
         apart = claim.uid if claim.uid in self._holders.preemptors else ""
-        return self._ask.requests, self._ask.affinity, claim.tenant, claim.priority, apart
+        return self._ask, claim.tenant, claim.priority, apart
 
     def _state(self, position: int) -> tuple[int, Callable[[int], bool], _Needs]:
         """Free devices of a node, whether a replica fits given what is free, and what it needs by counting."""
-        view, sort = self._pool.index.views[position], self._sorts[position]
+        view, sort = self._pool.index.views[position], self._placer.sort(self._ask, position)
         form, fits = self._ask.form, self._placer.fitter.fits
         needs = self._needs.get(sort)
         if needs is None:
@@ -363,7 +362,7 @@ class Search:
         bound = self._field.bound
         for loss in losses:
             for position, mask in loss.places:
-                self._ledger.vacate(self._ask.pool, position, mask & ~bound.get(position, 0))
+                self._ledger.vacate(self._ask.pool, position, mask & ~bound.get(position, 0), loss.claim.host)
         placements = self._attempt()
         self._ledger.roll_back(mark)
         if placements is None:

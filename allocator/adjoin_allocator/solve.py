@@ -16,17 +16,19 @@ What comes in is never changed, and the same input gives the same plan, with or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from adjoin_allocator.arbiter import Arbiter, Unit
-from adjoin_allocator.demand import Market, Round, Want, want
+from adjoin_allocator.alternatives import label, ways
+from adjoin_allocator.arbiter import Arbiter, Served, Unit
+from adjoin_allocator.demand import Market, Round, Want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice
-from adjoin_allocator.nearest import nearest
+from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
@@ -47,6 +49,7 @@ class Memo:
         self.nodes = Nodes()
         self.fitter = Fitter(bound)
         self.ledger = Ledger(self.nodes)
+        self.placer = Placer(self.nodes, self.fitter, self.ledger)
 
 
 def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
@@ -61,8 +64,7 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        placer = Placer(memo.nodes, memo.fitter, ledger)
-        run = _Run(snapshot, ledger, placer, Arbiter(placer, now))
+        run = _Run(snapshot, ledger, memo.placer, Arbiter(memo.placer, now))
         for claim in service(ledger.waiting, now, snapshot.pools, run.arbiter.portion):
             run.serve(claim)
         run.explain()
@@ -78,39 +80,57 @@ class _Waiting:
     """A claim of which replicas have no place."""
 
     claim: Claim
-    ask: Ask
+    asks: tuple[Ask, ...]
     placements: tuple[Placement, ...]
     unit: Unit
     limit: bool
-    nominated: tuple[Nomination, ...]
-    reasons: tuple[Reason, ...]
+    nominated: tuple[Nomination, ...] = ()
+    reasons: tuple[Reason, ...] = ()
     """Known already: what its quota says, what it waits for."""
-    remedy: str | None
+    remedy: str | None = None
     """What would make it fit if nothing but the quota is in the way."""
 
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
-    """Places one replica in the ledger as it stands.
+    """Places a replica of one claim in the ledger as it stands, in the most wanted way that fits.
 
     Attributes:
+        asks: The ways that are left: what does not fit now fits no later replica either.
+        what_if: The ledger is another one each time, so that every way is tried anew and work counts for this try.
         obstacle: What kept it from every node when it was last tried.
     """
 
     run: _Run
-    ask: Ask
+    asks: tuple[Ask, ...]
     index: int
-    effort: Effort
+    several: bool
     demand: Round
     wanted: Want | None
+    what_if: bool = False
+    effort: Effort = field(init=False)
+    left: list[Ask] = field(init=False)
     obstacle: Obstacle | None = None
 
+    def __post_init__(self) -> None:
+        self._begin()
+
     def __call__(self) -> tuple[Placement, ...] | None:
-        spot = self.run.placer.best(self.ask, self.effort, self.demand.beside(self.wanted))
+        if self.what_if:
+            self._begin()
+        best, beside = self.run.placer.best, self.demand.beside(self.wanted)
+        spot = best(self.left[0], self.effort, beside)
+        while spot is not Obstacle.LIMIT and not isinstance(spot, Spot) and len(self.left) > 1:
+            del self.left[0]
+            self.effort = Effort(self.effort.states, set() if self.several else None)
+            spot = best(self.left[0], self.effort, beside)
         if isinstance(spot, Spot):
-            return (self.run.place(self.ask, self.index, spot),)
+            return (self.run.place(self.left[0], self.index, spot),)
         self.obstacle = spot
         return None
+
+    def _begin(self) -> None:
+        self.left, self.effort = list(self.asks), Effort(known=set() if self.several else None)
 
 
 @dataclass(slots=True, eq=False)
@@ -134,38 +154,46 @@ class _Run:
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
-        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity)
-        missing = list(self.ledger.lacking[claim.uid])
-        effort = Effort(known=set() if len(missing) > 1 else None)
-        demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
+        pool = self.snapshot.pools[claim.pool]
+        asks = tuple(
+            self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in ways(claim.requests)
+        )
+        missing = self.ledger.lacking[claim.uid]
+        several = len(missing) > 1
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
+        attempt = _Attempt(self, asks, 0, several, demand, wanted)
+        asking = _Attempt(self, asks, 0, several, demand, wanted, what_if=True)
         placements: list[Placement] = []
-        nominated: list[Nomination] = []
-        reasons: list[Reason] = []
-        waiting: _Attempt | None = None
-        for index in self.ledger.lacking[claim.uid]:
-            attempt = _Attempt(self, ask, index, effort, demand, wanted)
-            asking = _Attempt(self, ask, index, Effort(), demand, wanted)
-            unit = Unit(claim, ask, (index,), attempt, asking)
+        without: list[tuple[Unit, Served]] = []
+        for index in missing:
+            attempt.index = asking.index = index
+            unit = Unit(claim, asks, (index,), attempt, asking)
             served = self.arbiter.serve(unit)
             if served.placements:
                 placements += served.placements
-                missing.remove(index)
                 if wanted is not None:
                     demand.served(wanted)
                 continue
-            waiting = waiting or attempt
-            nominated += served.nominated
-            reasons += (reason for reason in served.reasons if reason not in reasons)
+            without.append((unit, served))
             if not served.nominated:
                 break
-        self.states += effort.states
-        self.arbiter.settle(claim, missing)
-        if waiting is None:
+        self.states += attempt.effort.states
+        self.arbiter.settle(claim, set(missing) - {placement.index for placement in placements})
+        if not without:
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
-        else:
-            limit = waiting.obstacle is Obstacle.LIMIT
-            told = tuple(nominated), tuple(reasons), served.remedy
-            self._waiting.append(_Waiting(claim, ask, tuple(placements), unit, limit, *told))
+            return
+        self._waiting.append(
+            _Waiting(
+                claim=claim,
+                asks=asks,
+                placements=tuple(placements),
+                unit=without[-1][0],
+                limit=attempt.obstacle is Obstacle.LIMIT,
+                nominated=tuple(one for _, served in without for one in served.nominated),
+                reasons=tuple(dict.fromkeys(reason for _, served in without for reason in served.reasons)),
+                remedy=without[-1][1].remedy,
+            )
+        )
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
@@ -182,7 +210,7 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity)
+        why = flaw(pool, claim.requests, claim.affinity, claim.host)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if pool.unavailable:
@@ -191,14 +219,15 @@ class _Run:
         return None
 
     def place(self, ask: Ask, index: int, spot: Spot) -> Placement:
+        """Gives a replica the devices of a spot."""
         view = self.ledger.pools[ask.pool].index.views[spot.position]
-        self.ledger.take(ask.pool, spot.position, spot.fit.taken)
+        self.ledger.take(ask.pool, spot.position, spot.fit.taken, ask.host)
         names = [request.name for request in ask.requests]
         devices = []
-        for name, mask in zip(names, spot.fit.masks, strict=True):
+        for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
             for bit in bits(mask):
                 device = view.devices[bit]
-                devices.append(PlacedDevice(name, device.id, device.hardware_id))
+                devices.append(PlacedDevice(label(request), device.id, device.hardware_id))
         locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
         return Placement(
             index=index,
@@ -208,30 +237,37 @@ class _Run:
         )
 
     def explain(self) -> None:
-        """Says why claims wait, against what is left when all are served. Equal asks have equal answers."""
+        """Says why claims wait, against what is left when all are served. Equal asks have equal answers, but for what
+        they wait for: who is served first would have it.
+        """
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
-        for waiting in self._waiting:
-            claim, ask = waiting.claim, waiting.ask
-            if waiting.nominated:
-                waiting = self._as_it_stands(waiting)
-            answer: tuple[tuple[Reason, ...], str | None] = (), waiting.remedy
-            held = None if waiting.reasons else self.arbiter.blocked(waiting.unit)
+        ahead: list[Ask] = []
+        for found_waiting in self._waiting:
+            waiting = self._as_it_stands(found_waiting)
+            answer: tuple[tuple[Reason, ...], str | None] = ((), waiting.remedy)
+            held = None if waiting.reasons or waiting.limit else self.arbiter.blocked(waiting.unit)
             if held is not None:
-                answer = (held,), None
-            elif waiting.limit:
-                nodes = len(self.ledger.pools[ask.pool].index.views)
+                answer = ((held,), None)
+            elif waiting.limit and not waiting.reasons:
+                nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
-                answer = (Reason(Code.SEARCH_LIMIT, nodes, message),), None
-            elif not waiting.nominated and not (waiting.reasons and self.placer.fits(ask)):
-                key = (ask.pool, ask.requests, ask.affinity)
+                answer = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
+            elif waiting.reasons and any(self.placer.fits(ask) for ask in waiting.asks):
+                pass  # Nothing but its quota is in the way.
+            elif not waiting.nominated:
+                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
                 found = known.get(key)
                 if found is None:
-                    found = known[key] = (reasons(diagnose(self.placer, ask)), nearest(self.placer, ask))
+                    found = self._why(waiting, ahead)
+                elif found[1] is not None and waits(found[1]):
+                    found = (found[0], changed(self.placer, waiting.asks))
+                known[key] = found
                 # What would fit but for the quota is not what would make it fit.
-                answer = found[0], None if waiting.reasons else found[1]
+                answer = (found[0], None if waiting.reasons else found[1])
+            ahead += waiting.asks
             self._add(
                 ClaimPlan(
-                    uid=claim.uid,
+                    uid=waiting.claim.uid,
                     placements=waiting.placements,
                     reasons=(*waiting.reasons, *answer[0]),
                     nearest=answer[1],
@@ -241,6 +277,8 @@ class _Run:
 
     def _as_it_stands(self, waiting: _Waiting) -> _Waiting:
         """Without promises that a claim of higher standing has taken since."""
+        if not waiting.nominated:
+            return waiting
         nominated = self.arbiter.standing(waiting.claim, waiting.nominated)
         if len(nominated) == len(waiting.nominated):
             return waiting
@@ -249,15 +287,35 @@ class _Run:
     def pools(self) -> Mapping[str, PoolPlan]:
         """Every pool after the decision. What is held but free counts as reserved."""
         reserved = self.arbiter.close()
-        plans = {}
-        for name, pool in self.ledger.pools.items():
-            counts = dict(pool.counts())
-            for kind, number in reserved.get(name, {}).items():
-                one = counts[kind]
-                counts[kind] = replace(one, free=one.free - number, reserved=one.reserved + number)
-            usage = self.arbiter.accounts(name).usage()
-            plans[name] = PoolPlan(name=name, counts=counts, mismatches=pool.index.mismatches, usage=usage)
-        return plans
+        return {
+            name: PoolPlan(
+                name=name,
+                counts=pool.counts().reserving(reserved.get(name, {})),
+                mismatches=pool.index.mismatches,
+                usage=self.arbiter.accounts(name).usage(),
+            )
+            for name, pool in self.ledger.pools.items()
+        }
+
+    def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same
+        as last time while all that they depend on is the same.
+        """
+        asks, claim = waiting.asks, waiting.claim
+        # A claim that has nothing is in nobody's way.
+        mine = claim.uid if claim.placed else None
+        key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
+        return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
+
+    def _reasoned(
+        self, asks: tuple[Ask, ...], ahead: Sequence[Ask], mine: ClaimUID | None
+    ) -> tuple[tuple[Reason, ...], str | None]:
+        found = reasons(diagnose(self.placer, asks[0]))
+        if len(asks) > 1:
+            first, *others = found
+            message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
+            found = (replace(first, message=message), *others)
+        return found, nearest(self.placer, asks, ahead, mine)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 
 from adjoin_allocator.model import PlacedDevice, Pool, Request, ShareAsk, Tenant
 from adjoin_allocator.order import NOTHING, Portion
@@ -30,7 +31,8 @@ Cost = Mapping[str, int]
 """Thousandths of a device by device name."""
 
 
-def least_cost(requests: Iterable[Request]) -> dict[str, int]:
+@lru_cache(maxsize=4096)
+def least_cost(requests: tuple[Request, ...]) -> Cost:
     """What one replica takes at least: of `all` one device, of alternatives the cheapest."""
     cost: dict[str, int] = {}
     for request in requests:

@@ -27,8 +27,11 @@ from adjoin.api.names import (
 )
 from adjoin.api.parse import parse_lenient
 from adjoin_allocator.cel import AttributeValue, Quantity, Version
-from adjoin_allocator.model import DeviceID, Node, PlacedDevice, PlacedReplica, Taint
-from adjoin_allocator.terms import ReplicaState
+from adjoin_allocator.model import (
+    DeviceID,
+    Node,
+    Taint,
+)
 
 Raw = Mapping[str, Any]
 
@@ -97,35 +100,6 @@ def read_claim(obj: Raw) -> ClaimFacts:
         status=obj.get("status") or {},
         finalizers=tuple((obj.get("metadata") or {}).get("finalizers") or ()),
     )
-
-
-def read_placed(status: Raw) -> tuple[PlacedReplica, ...]:
-    """What a DeviceClaim's status says that it holds, by index; a replica without a state counts as Ready.
-
-    A state of a newer version counts as Ready too: its devices are held, and that is what matters here.
-    """
-    placed = []
-    for replica in (status.get("allocation") or {}).get("replicas") or ():
-        state = replica.get("state")
-        placed.append(
-            PlacedReplica(
-                index=replica.get("index") or 0,
-                node=replica.get("node") or "",
-                state=ReplicaState(state) if state in _STATES else ReplicaState.READY,
-                devices=tuple(
-                    PlacedDevice(
-                        request=device.get("request") or "",
-                        id=DeviceID(device.get("driver") or "", device.get("pool") or "", device.get("device") or ""),
-                        hardware_id=device.get("id") or "",
-                    )
-                    for device in replica.get("devices") or ()
-                ),
-            )
-        )
-    return tuple(sorted(placed, key=lambda replica: replica.index))
-
-
-_STATES = frozenset(ReplicaState)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -475,6 +449,8 @@ def read_node(obj: Raw) -> NodeFacts:
             unschedulable=bool(spec.get("unschedulable")),
             taints=tuple(read_taint(taint) for taint in spec.get("taints") or ()),
             deleting=bool(meta.get("deletionTimestamp")),
+            cpu_milli=_allocatable(status, "cpu", 1000),
+            memory_bytes=_allocatable(status, "memory", 1),
         ),
         boot_id=(status.get("nodeInfo") or {}).get("bootID") or "",
         allocatable={
@@ -483,6 +459,12 @@ def read_node(obj: Raw) -> NodeFacts:
             if "/" in name
         },
     )
+
+
+def _allocatable(status: Raw, resource: str, scale: int) -> int | None:
+    """What a node can give of a resource, times `scale` and rounded down; None where it says nothing."""
+    amount = (status.get("allocatable") or {}).get(resource)
+    return None if amount is None else int(_quantity(str(amount)).value * scale // 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

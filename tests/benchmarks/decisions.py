@@ -10,7 +10,6 @@ import argparse
 import random
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
@@ -53,7 +52,7 @@ def mixed(number: int) -> Claim:
 
 def seconds(snapshot: Snapshot, claims: Sequence[Claim], memo: Memo) -> float:
     """Processor time of one decision."""
-    given = replace(snapshot, claims=(*snapshot.claims, *claims))
+    given = snapshot.edited(claims)
     start = time.process_time()
     plan(given, make.NOW, memo)
     return time.process_time() - start

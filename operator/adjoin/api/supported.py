@@ -60,7 +60,6 @@ REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
         Refused("spec.fabric"),
         Refused("spec.host"),
         Refused("spec.profile"),
-        Refused("spec.priorityClassName"),
         Refused("spec.deadline"),
         Refused("spec.preemptible"),
         Refused("spec.scaling.mode"),
@@ -68,9 +67,7 @@ REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
         Refused("spec.scaling.maxReplicas"),
         Refused("spec.release"),
         Refused("spec.idleTimeout"),
-        Refused("spec.maxRuntime"),
         Refused("spec.lifecycle"),
-        Refused("spec.suspend"),
     ),
 }
 
@@ -123,7 +120,10 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.affinity[].attribute",
             "spec.affinity[].policy",
             "spec.replicas",
+            "spec.maxRuntime",
             "spec.priority",
+            "spec.priorityClassName",
+            "spec.suspend",
         }
     ),
 }

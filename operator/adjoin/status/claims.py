@@ -14,7 +14,8 @@ from adjoin.api.claim_status import ClaimCondition, Phase
 from adjoin.api.names import LABEL_CLAIM
 from adjoin.delivery.events import Notice
 from adjoin.facts import ClaimFacts, Raw
-from adjoin.lifecycle import Member, rfc3339, wanted_replicas
+from adjoin.holdings import is_released, read_evictions
+from adjoin.lifecycle import Member, device_entry, rfc3339, wanted_replicas
 from adjoin.status.conditions import Condition, compact, conditions
 from adjoin_allocator.results import ClaimPlan, Code
 from adjoin_allocator.terms import ReplicaState
@@ -29,6 +30,25 @@ _PHASES = {
     ReplicaState.READY: Phase.READY,
     ReplicaState.IN_USE: Phase.IN_USE,
 }
+
+
+EVICTIONS_SECONDS = 600.0
+"""How long an eviction stays in the status: so long nobody is evicted again for the same claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Replicas that have to give their devices to another claim, from now on.
+
+    Attributes:
+        indexes: Which.
+        by: UID of the claim that gets the devices.
+        key: Its namespace and name.
+    """
+
+    indexes: frozenset[int]
+    by: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,10 +66,17 @@ def claim_phase(claim: ClaimFacts, members: Sequence[Member]) -> Phase:
     """The phase, from the replicas that the claim will have."""
     if claim.meta.deleting is not None:
         return Phase.RELEASING
+    if claim.claim.spec.suspend:
+        return Phase.RELEASING if members else Phase.PENDING
+    if is_released(claim):
+        return Phase.RELEASING if members else Phase.RELEASED
     wanted = wanted_replicas(claim)
     states = {member.index: member.state for member in members if member.index < wanted}
     if ReplicaState.FAILED in states.values():
         return Phase.FAILED
+    leaving = [index for index, state in states.items() if state is ReplicaState.RELEASING]
+    if leaving and len(leaving) == len(states):
+        return Phase.RELEASING
     if len(states) < wanted:
         return Phase.PENDING
     rising = [state for state in states.values() if state in _RISING]
@@ -79,7 +106,13 @@ def _count(number: int, noun: str) -> str:
 
 
 def _conditions(
-    claim: ClaimFacts, phase: Phase, members: Sequence[Member], reasons: Sequence[Raw], ailing: Ailing
+    claim: ClaimFacts,
+    phase: Phase,
+    members: Sequence[Member],
+    reasons: Sequence[Raw],
+    ailing: Ailing,
+    evicted: Evicted | None,
+    over: bool,
 ) -> list[Condition]:
     wanted = wanted_replicas(claim)
     placed = sum(member.index < wanted for member in members)
@@ -96,7 +129,11 @@ def _conditions(
         users = sum(use.live for member in members for use in member.uses)
         text = f"waits for {_count(users, 'pod')} to end" if users else "waits for its ResourceClaims to go"
     found: list[Condition] = []
-    if phase in (Phase.PENDING, Phase.FAILED, Phase.RELEASING):
+    if phase is Phase.RELEASED:
+        text = f"its maxRuntime of {claim.claim.spec.max_runtime} is over; a change of its spec starts it anew"
+        held = (ClaimCondition.ALLOCATED, ClaimCondition.INITIALIZED, ClaimCondition.READY)
+        found += [Condition(each, False, "Released", text) for each in held]
+    elif phase in (Phase.PENDING, Phase.FAILED, Phase.RELEASING):
         found += [
             Condition(ClaimCondition.ALLOCATED, False, why, text),
             Condition(ClaimCondition.INITIALIZED, False, why, text),
@@ -119,7 +156,40 @@ def _conditions(
     if lost:
         text = "; ".join(f"replica {member.index}: {member.lost}" for member in lost)
         found.append(Condition(ClaimCondition.CONFLICT, True, "HeldTwice", text))
+    if over or is_released(claim):
+        text = f"maxRuntime {claim.claim.spec.max_runtime} is over"
+        found.append(Condition(ClaimCondition.RELEASED, True, "MaxRuntime", text))
+    if evicted is not None:
+        which = ", ".join(map(str, sorted(evicted.indexes)))
+        text = f"replica {which} gives its devices to DeviceClaim {evicted.key}"
+        found.append(Condition(ClaimCondition.EVICTED, True, "Preempted", text))
+    elif claim.meta.deleting is None and phase in (Phase.PENDING, Phase.RELEASING):
+        # It was evicted, and has not got everything back yet.
+        for stored in claim.status.get("conditions") or ():
+            if stored.get("type") == ClaimCondition.EVICTED and stored.get("status") == "True":
+                text, reason = str(stored.get("message") or ""), str(stored.get("reason") or "Preempted")
+                found.append(Condition(ClaimCondition.EVICTED, True, reason, text))
     return found
+
+
+def _evictions(stored: Raw, evicted: Evicted | None, now: float) -> list[dict[str, Any]]:
+    """Those of the last ten minutes, as they stand in the status; of one that cannot be read the time is not known."""
+    kept = [
+        dict(each)
+        for each, read in zip(stored.get("evictions") or (), read_evictions(stored), strict=False)
+        if now - read.at < EVICTIONS_SECONDS
+    ]
+    if evicted is not None:
+        kept.append({"byUID": evicted.by, "at": rfc3339(now)})
+    return kept[-64:]
+
+
+def nomination_entries(plan: ClaimPlan | None) -> list[dict[str, Any]]:
+    """What is held for a claim, as it stands in its status."""
+    return [
+        {"index": each.index, "node": each.node, "devices": [device_entry(device) for device in each.devices]}
+        for each in (plan.nominated if plan is not None else ())
+    ]
 
 
 def claim_status(
@@ -129,6 +199,8 @@ def claim_status(
     boot_ids: Mapping[str, str],
     ailing: Ailing,
     now: float,
+    evicted: Evicted | None = None,
+    over: bool = False,
 ) -> dict[str, Any]:
     """The whole status as it should stand, given the replicas that the claim will have.
 
@@ -139,6 +211,8 @@ def claim_status(
         boot_ids: Boot id by node.
         ailing: Which of its devices are not well.
         now: For times of what changes.
+        evicted: Replicas that this decision takes from it.
+        over: Its time is over from now on.
     """
     stored = claim.status
     wanted = wanted_replicas(claim)
@@ -159,14 +233,15 @@ def claim_status(
             "observedGeneration": claim.meta.generation,
             "phase": phase.value,
             "conditions": conditions(
-                _conditions(claim, phase, members, reasons, ailing), stored, claim.meta.generation, now
+                _conditions(claim, phase, members, reasons, ailing, evicted, over), stored, claim.meta.generation, now
             ),
             "replicas": len(members),
             "readyReplicas": ready,
             "selector": f"{LABEL_CLAIM}={claim.meta.name}",
             "reasons": reasons,
             "nearest": plan.nearest if missing and plan is not None else None,
-            "evictions": stored.get("evictions"),
+            "nominated": nomination_entries(plan) if missing else [],
+            "evictions": _evictions(stored, evicted, now),
             "allocation": allocation,
         }
     )
@@ -196,7 +271,13 @@ def claim_notice(claim: ClaimFacts, status: Raw, fresh: Sequence[Member]) -> Not
     stored = claim.status
     key = str(claim.meta.version)
     before = {each.get("type") for each in stored.get("conditions") or ()}
-    alarms = (ClaimCondition.CONFLICT, ClaimCondition.DEVICE_MISSING, ClaimCondition.DEVICE_UNHEALTHY)
+    alarms = (
+        ClaimCondition.RELEASED,
+        ClaimCondition.EVICTED,
+        ClaimCondition.CONFLICT,
+        ClaimCondition.DEVICE_MISSING,
+        ClaimCondition.DEVICE_UNHEALTHY,
+    )
     for condition in status.get("conditions") or ():
         if condition["type"] in alarms and condition["type"] not in before:
             return Notice(condition["type"], condition["message"], warning=True, key=key)

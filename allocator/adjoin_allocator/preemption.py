@@ -9,7 +9,8 @@ A replica needs one node, so its victims, as far as devices are concerned, are t
 a lower bound of this key, and on each of the few that matter subsets are tried in the order of the key: exact.
 Victims elsewhere matter to gangs, and to a tenant that must make room in its quota: while few sets are possible all are
 tried in order, else the cheapest nodes are emptied until it fits, and then as much as possible is put back, the most
-precious first. All work is counted.
+precious first, and exchanged for what is smaller: such a set has no member that could stay, but may not be the best.
+All work is counted.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ STEPS = 20_000
 
 SETS = 4_096
 """While no more sets of victims are possible over all nodes, all of them are tried in order."""
+
+FEW = 64
+"""Up to so many victims it is tried to do without some of them, and to find others that lose less."""
 
 PROOFS = 400
 """How often one search tries to place the claim."""
@@ -121,6 +125,8 @@ class Search:
         self._pool = placer.ledger.pools[ask.pool]
         self._needs: dict[Sort, _Needs] = {}
         self._law = Law(ground, claim, need)
+        classes = placer.states(ask).classes
+        self._sorts, self._class_of = classes.sorts(ask.question), classes.of
         self._steps = 0
         self._proofs = 0
 
@@ -175,7 +181,7 @@ class Search:
 
     def _state(self, position: int) -> tuple[int, Callable[[int], bool], _Needs]:
         """Free devices of a node, whether a replica fits given what is free, and what it needs by counting."""
-        view, sort = self._pool.index.views[position], self._placer.sort(self._ask, position)
+        view, sort = self._pool.index.views[position], self._sorts[self._class_of[position]]
         form, fits = self._ask.form, self._placer.fitter.fits
         needs = self._needs.get(sort)
         if needs is None:
@@ -310,7 +316,9 @@ class Search:
         few = self._prefix(losses)
         if few is None:
             return None
-        kept = self._put_back(losses[:few])
+        kept = self._used(losses[:few])
+        if len(kept) <= FEW:
+            kept = self._swapped(self._put_back(kept), losses)
         return self._prove(joined(kept), proven=False)
 
     def _ranks(self) -> dict[int, int]:
@@ -332,6 +340,46 @@ class Search:
             else:
                 low = middle
         return high
+
+    def _used(self, losses: Sequence[Loss]) -> list[Loss]:
+        """Those whose devices the claim then has, and as many of its own tenant as its quota asks for besides."""
+        choice = self._prove(joined(losses), proven=False)
+        assert choice is not None, "it was found to suffice"
+        masks: dict[int, int] = {}
+        for device in (device for placement in choice.placements for device in placement.devices):
+            found = self._placer.nodes.locate(device.id)
+            assert found is not None, "a device was placed that is not there"
+            masks[found[1]] = masks.get(found[1], 0) | 1 << found[2]
+        used = [loss for loss in losses if any(mask & masks.get(at, 0) for at, mask in loss.places)]
+        if used and self._suffices(used):
+            return used
+        chosen = set(map(id, used))
+        own = [loss for loss in losses if id(loss) not in chosen and self._field.one_tenant(self._claim, loss.claim)]
+        low, high = 0, len(own)
+        while low < high:
+            middle = (low + high) // 2
+            some = [*used, *own[:middle]]
+            if some and self._law.legal(joined(some), self._need):
+                high = middle
+            else:
+                low = middle + 1
+        some = [*used, *own[:high]]
+        return some if some and self._suffices(some) else list(losses)
+
+    def _swapped(self, kept: Sequence[Loss], losses: Sequence[Loss]) -> list[Loss]:
+        """With victims that lose fewer devices instead, where these do as well."""
+        best = list(kept)
+        smallest = sorted(losses, key=lambda loss: (loss.devices, -created(loss.claim), loss.claim.uid))
+        for at, loss in enumerate(best):
+            there = {other.claim.uid for other in best}
+            smaller = (one for one in smallest if one.devices < loss.devices and one.claim.uid not in there)
+            for one in islice(smaller, FEW):
+                if one.claim.priority > loss.claim.priority or self._proofs > PROOFS:
+                    continue
+                if self._suffices([*best[:at], one, *best[at + 1 :]]):
+                    best[at] = one
+                    break
+        return best
 
     def _put_back(self, losses: Sequence[Loss]) -> list[Loss]:
         """Without those that are not needed: the last ones are tried first, in blocks that halve."""

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from adjoin_allocator.holders import Holding, preempts
 from adjoin_allocator.holds import Held, Holds
@@ -106,6 +107,8 @@ class Arbiter:
         self._fields: dict[str, Field] = {}
         self._hopeless: set[tuple[object, ...]] = set()
         """Units of which it is known that nobody goes for them."""
+        self._refused: Cost | None = None
+        """What the unit that was tried last would have cost where it fits, when its quota forbade that."""
         self._done: dict[ClaimUID, set[int]] = {}
         """By claim the replicas that this decision has placed."""
         self._blocked: dict[tuple[object, ...], Reason | None] = {}
@@ -147,6 +150,8 @@ class Arbiter:
             self._done.setdefault(claim.uid, set()).update(one.index for one in placements)
             self._restore([held for held in mine if self._holds.intact(held)], mine)
             return Served(placements)
+        if self._refused is not None:
+            need = self._refused
         short = accounts.short(claim.tenant, need)
         kept = self._keep(unit, mine)
         if kept is not None:
@@ -197,6 +202,7 @@ class Arbiter:
     def _placed(self, unit: Unit, attempt: Attempt) -> tuple[Placement, ...] | None:
         """Places a unit within its tenant's quota."""
         accounts, tenant = self.accounts(unit.pool), unit.claim.tenant
+        self._refused = None
         if accounts.short(tenant, unit.need):
             return None
         mark = self._ledger.checkpoint()
@@ -208,14 +214,15 @@ class Arbiter:
             # More than the least: all members of a gang, or `all` of a node that has many. Fewer members are tried, on
             # nodes that have not too many.
             self._ledger.roll_back(mark)
+            self._refused = cost
             self._take_too_many(unit)
             placements = unit.least()
             self._ledger.roll_back(mark)
             if placements is None:
                 return None
-            cost = self._cost(unit, placements)
-            if accounts.short(tenant, cost):
+            if accounts.short(tenant, self._cost(unit, placements)):
                 return None
+            self._refused, cost = None, self._cost(unit, placements)
             for placement in placements:
                 for position, mask in self._masks(unit.pool, [placement]).items():
                     self._ledger.take(unit.pool, position, mask, unit.claim.host)
@@ -339,7 +346,8 @@ class Arbiter:
         if held.claim is claim:
             return held.reservation
         if held.reservation:
-            return claim.max_runtime is not None and self._now + claim.max_runtime <= held.needed_at
+            ends = None if claim.max_runtime is None else self._now + claim.max_runtime
+            return ends is not None and ends <= held.needed_at < inf
         # Nobody is sent away for what somebody else then takes in the same decision.
         if held.fresh or not held.claim.preemptible or not may_evict(pool_field, claim, held.claim):
             return False

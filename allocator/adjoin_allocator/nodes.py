@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from adjoin_allocator.cel import AttributeScalar, Selector
 from adjoin_allocator.demand import Bundle, Demand, Stake, Want, bundles, stakes
@@ -47,6 +47,9 @@ class Shape:
         return self.wiring.size
 
 
+Value = tuple[type, AttributeScalar]
+"""One value of an attribute, told apart by its type too."""
+
 Values = tuple[int, ...]
 """One attribute on one node: per distinct value the mask of the devices that have it, ascending. Which value it is does
 not matter, only who shares it; a device in no mask has none."""
@@ -76,14 +79,26 @@ State = tuple[Shape, Sort, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Having:
+    """Devices of a request, by its place, must have a value; `every` one that it matches when it takes them all."""
+
+    request: int
+    attribute: str
+    value: Value
+    every: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """What makes the sort of a node: the device name and selectors of each request, the attribute of each line, and
-    what others want.
+    what others want. `having`: a request may only have devices with this value (among others) of an attribute; where it
+    takes all that match on a node, all of them must.
     """
 
     requests: tuple[tuple[str, tuple[Selector, ...]], ...]
     attributes: tuple[str, ...]
     demand: Demand = ()
+    having: tuple[Having, ...] = ()
 
 
 Tally = tuple[tuple[str, Standing, int], ...]
@@ -113,6 +128,7 @@ class NodeView:
     whole: int
     """All devices."""
     _eligible: dict[tuple[str, tuple[Selector, ...]], int] = field(default_factory=dict)
+    _sharing: dict[str, Mapping[Value, int]] = field(default_factory=dict)
     _values: dict[str, Values] = field(default_factory=dict)
     _bundles: dict[Want, tuple[Bundle, ...]] = field(default_factory=dict)
 
@@ -137,15 +153,24 @@ class NodeView:
         """Who shares which value of an attribute (full name or alias)."""
         found = self._values.get(name)
         if found is None:
-            shared: dict[tuple[type, AttributeScalar], int] = {}
+            found = tuple(sorted(set(self.sharing(name).values())))
+            if len(self._values) >= SELECTIONS:
+                self._values.clear()
+            self._values[name] = found
+        return found
+
+    def sharing(self, name: str) -> Mapping[Value, int]:
+        """Which devices have which value of an attribute (full name or alias)."""
+        found = self._sharing.get(name)
+        if found is None:
+            shared: dict[Value, int] = {}
             for index, device in enumerate(self.devices):
                 for value in attribute_values(device, self.pool, name) or ():
                     key = (type(value), value)
                     shared[key] = shared.get(key, 0) | 1 << index
-            found = tuple(sorted(set(shared.values())))
-            if len(self._values) >= SELECTIONS:
-                self._values.clear()
-            self._values[name] = found
+            if len(self._sharing) >= SELECTIONS:
+                self._sharing.clear()
+            found = self._sharing[name] = shared
         return found
 
     def bundles(self, want: Want) -> tuple[Bundle, ...]:
@@ -172,7 +197,6 @@ class PoolIndex:
         closed: By position why a node takes nothing new, as a class and a sentence; absent when it does.
         tally: Devices by name and standing, whoever holds them.
         shapes: All shapes that occur.
-        odd: Positions of nodes that are closed or have a device which is not offered.
     """
 
     pool: Pool
@@ -182,7 +206,6 @@ class PoolIndex:
     tally: Mapping[tuple[str, Standing], int]
     mismatches: tuple[Mismatch, ...]
     shapes: frozenset[Shape]
-    odd: frozenset[int]
 
 
 GONE = "gone"
@@ -239,17 +262,35 @@ class Nodes:
         Free when inventory, nodes and pools are the very objects of last time; else one look a node, and work for
         those that changed.
         """
-        same = snapshot.inventory is self._inventory and snapshot.nodes is self._objects
         pools = self._pools
-        same = same and len(pools) == len(snapshot.pools)
+        same = snapshot.inventory is self._inventory and len(pools) == len(snapshot.pools)
         if same and all(name in pools and pools[name].pool is pool for name, pool in snapshot.pools.items()):
-            return pools
+            if snapshot.nodes is not self._objects:
+                self._reopen(self._objects or {}, snapshot.nodes)
+                self._objects = snapshot.nodes
+            return self._pools
         members = self._members(snapshot)
         self._pools = {
             name: self._gather(pool, members[name], snapshot.nodes) for name, pool in sorted(snapshot.pools.items())
         }
         self._inventory, self._objects = snapshot.inventory, snapshot.nodes
         return self._pools
+
+    def _reopen(self, old: Mapping[str, Node], new: Mapping[str, Node]) -> None:
+        """Nodes changed and nothing else: which of them take something new."""
+        changed = [name for name, node in new.items() if old.get(name) is not node]
+        changed += old.keys() - new.keys()
+        for name, index in self._pools.items():
+            shut = dict(index.closed)
+            for node in changed:
+                place = index.position.get(node)
+                if place is not None:
+                    why = closed(new.get(node), index.pool)
+                    shut.pop(place, None)
+                    if why is not None:
+                        shut[place] = why
+            if shut != index.closed:
+                self._pools = {**self._pools, name: replace(index, closed=shut)}
 
     def locate(self, device: DeviceID) -> tuple[PoolIndex, int, int] | None:
         """Where a device is: its pool's index, the position of its node and its bit; None when no pool has it."""
@@ -266,7 +307,7 @@ class Nodes:
         if known is not None and known[0] is index:
             return known[1]
         plain = not question.attributes and not any(selectors for _, selectors in question.requests)
-        plain = plain and all(wanted.want.plain for wanted in question.demand)
+        plain = plain and not question.having and all(wanted.want.plain for wanted in question.demand)
         by_shape: dict[Shape, Sort] = {}
         sorts = []
         for view in index.views:
@@ -295,6 +336,11 @@ class Nodes:
     def sort(self, view: NodeView, question: Question) -> Sort:
         """The sort of one node."""
         eligible = tuple(view.eligible(kind, selectors) for kind, selectors in question.requests)
+        for one in question.having:
+            narrowed = eligible[one.request] & view.sharing(one.attribute).get(one.value, 0)
+            if one.every and narrowed != eligible[one.request]:
+                narrowed = 0
+            eligible = (*eligible[: one.request], narrowed, *eligible[one.request + 1 :])
         values = tuple(view.values(name) for name in question.attributes)
         wanted_here = stakes([(wanted, view.bundles(wanted.want)) for wanted in question.demand])
         return self._sort(eligible, values, wanted_here, bool(question.demand))
@@ -381,8 +427,7 @@ class Nodes:
                 tally[kind, standing] += count * times
         mismatches = tuple(view.mismatch for view in ordered if view.mismatch is not None)
         shapes = frozenset(view.shape for view in ordered)
-        odd = {place for place, view in enumerate(ordered) if view.offered != (1 << view.shape.size) - 1}
-        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes, frozenset(odd | shut.keys()))
+        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes)
 
     def _compile(self, name: str, pool: Pool, beside: tuple[Device, ...]) -> NodeView:
         devices = tuple(device for device in beside if device.device_pool == pool.name)

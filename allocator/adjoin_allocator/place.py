@@ -7,7 +7,7 @@ nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -176,6 +176,13 @@ class Placer:
     def host_room(self, ask: Ask, position: int) -> int:
         """How many replicas of the ask more have room on a node beside their devices; `UNLIMITED` for any number."""
         return self.rooms(ask).count(position, ask.host)
+
+    def host_rooms(self, ask: Ask) -> Callable[[int], int] | None:
+        """By position how many replicas of the ask more have room beside their devices; None for any number."""
+        if ask.host == NOTHING:
+            return None
+        rooms = self.rooms(ask)
+        return lambda position: rooms.count(position, ask.host)
 
     def fits(self, ask: Ask) -> bool:
         """Whether one replica fits anywhere."""

@@ -6,7 +6,8 @@
 4. For each lacking replica, the best place over all nodes beside what all others want (`demand`, `place`, `fit`),
    within its tenant's quota and beside what is held for others; if there is none, victims or a reservation (`arbiter`).
    Replicas are independent: those that fit are placed. Counting comes before searching, and one refusal answers for
-   all further replicas.
+   all further replicas. Replicas that the network or an attribute binds together, and gangs, are placed together
+   (`gang`).
 5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
    `nearest`).
 6. Count every pool.
@@ -24,16 +25,21 @@ from adjoin_allocator.arbiter import Arbiter, Served, Unit
 from adjoin_allocator.demand import Market, Round, Want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
+from adjoin_allocator.fabric import Fabrics, FabricTree
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
+from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
+from adjoin_allocator.gang_reasons import Desk, explain_gang
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice
+from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice, PlacedReplica
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
+from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import ReplicaState
 from adjoin_allocator.topology import bits
 
 
@@ -50,6 +56,8 @@ class Memo:
         self.fitter = Fitter(bound)
         self.ledger = Ledger(self.nodes)
         self.placer = Placer(self.nodes, self.fitter, self.ledger)
+        self.fabrics = Fabrics()
+        self.seats = SeatMemo(bound)
 
 
 def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
@@ -64,7 +72,8 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, memo.placer, Arbiter(memo.placer, now))
+        run = _Run(snapshot, ledger, memo.placer, Arbiter(memo.placer, now), memo.fabrics, memo.seats)
+        memo.fabrics.keep(snapshot.pools)
         for claim in service(ledger.waiting, now, snapshot.pools, run.arbiter.portion):
             run.serve(claim)
         run.explain()
@@ -89,6 +98,7 @@ class _Waiting:
     """Known already: what its quota says, what it waits for."""
     remedy: str | None = None
     """What would make it fit if nothing but the quota is in the way."""
+    gang: Gang | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -134,6 +144,36 @@ class _Attempt:
 
 
 @dataclass(slots=True, eq=False)
+class _GangAttempt:
+    """Places members of a claim together in the ledger as it stands.
+
+    Attributes:
+        states: Search states seen so far.
+        limit: A search was given up when it was last tried.
+    """
+
+    run: _Run
+    tree: FabricTree
+    gang: Gang
+    demand: Round
+    wanted: Want | None
+    states: int = 0
+    limit: bool = False
+
+    def __call__(self) -> tuple[Placement, ...] | None:
+        run, gang = self.run, self.gang
+        outcome = arrange(run.placer, run.seats, self.tree, gang, self.demand.beside(self.wanted))
+        self.states, self.limit = self.states + outcome.states, outcome.limit
+        return (
+            tuple(
+                run.place(gang.asks[member.seat.ask], member.index, Spot(member.position, member.seat.fit))
+                for member in outcome.members
+            )
+            or None
+        )
+
+
+@dataclass(slots=True, eq=False)
 class _Run:
     """One decision under way."""
 
@@ -141,6 +181,8 @@ class _Run:
     ledger: Ledger
     placer: Placer
     arbiter: Arbiter
+    fabrics: Fabrics
+    seats: SeatMemo
     served: int = 0
     states: int = 0
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
@@ -158,6 +200,9 @@ class _Run:
         asks = tuple(
             self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in ways(claim.requests)
         )
+        if is_gang(claim):
+            self._serve_gang(claim, asks)
+            return
         missing = self.ledger.lacking[claim.uid]
         several = len(missing) > 1
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
@@ -195,6 +240,28 @@ class _Run:
             )
         )
 
+    def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...]) -> None:
+        """Places the members of a claim together: all that fit, or none of a gang that would be too small."""
+        gang = gang_of(self.placer, claim, asks, self.ledger.lacking[claim.uid])
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
+        tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
+        few = replace(gang, missing=gang.missing[: gang.least])
+        attempt = _GangAttempt(self, tree, gang, demand, wanted)
+        asking = _GangAttempt(self, tree, few, demand, wanted)
+        unit = Unit(claim, asks, gang.missing, attempt, asking, members=len(few.missing), single=False)
+        served = self.arbiter.serve(unit)
+        self.states += attempt.states
+        if wanted is not None:
+            for _ in served.placements:
+                demand.served(wanted)
+        missing = set(gang.missing) - {placement.index for placement in served.placements}
+        self.arbiter.settle(claim, missing)
+        if not missing:
+            self._add(ClaimPlan(uid=claim.uid, placements=served.placements, gap=0.0))
+            return
+        told = served.nominated, served.reasons, served.remedy
+        self._waiting.append(_Waiting(claim, asks, served.placements, unit, attempt.limit, *told, gang))
+
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
         demand = self._rounds.get(pool)
@@ -210,7 +277,7 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity, claim.host)
+        why = flaw(pool, claim.requests, claim.affinity, claim.host) or gang_flaw(pool, claim)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if pool.unavailable:
@@ -244,17 +311,22 @@ class _Run:
         ahead: list[Ask] = []
         for found_waiting in self._waiting:
             waiting = self._as_it_stands(found_waiting)
+            gang = waiting.gang
             answer: tuple[tuple[Reason, ...], str | None] = ((), waiting.remedy)
-            held = None if waiting.reasons or waiting.limit else self.arbiter.blocked(waiting.unit)
+            # What a gang that has places already could have besides is not asked here.
+            held = None if waiting.reasons or (gang and waiting.placements) else self.arbiter.blocked(waiting.unit)
             if held is not None:
                 answer = ((held,), None)
-            elif waiting.limit and not waiting.reasons:
+            elif waiting.nominated or (waiting.reasons and self._would_fit(waiting)):
+                pass  # It waits for what is held for it, or nothing but its quota is in the way.
+            elif gang is not None:
+                found_why = self._explain_gang(gang, waiting.placements)
+                answer = (found_why[0], None if waiting.reasons else found_why[1])
+            elif waiting.limit:
                 nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
-            elif waiting.reasons and any(self.placer.fits(ask) for ask in waiting.asks):
-                pass  # Nothing but its quota is in the way.
-            elif not waiting.nominated:
+            else:
                 key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
                 found = known.get(key)
                 if found is None:
@@ -296,6 +368,25 @@ class _Run:
             )
             for name, pool in self.ledger.pools.items()
         }
+
+    def _would_fit(self, waiting: _Waiting) -> bool:
+        """Whether one more replica, or a gang, has a place in the ledger as it stands."""
+        if waiting.gang is None:
+            return any(self.placer.fits(ask) for ask in waiting.asks)
+        mark = self.ledger.checkpoint()
+        placements = waiting.unit.least()
+        self.ledger.roll_back(mark)
+        return placements is not None
+
+    def _explain_gang(self, gang: Gang, placements: Sequence[Placement]) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the rest of a gang waits, beside those that were placed just now."""
+        claim, now = gang.claim, {placement.index for placement in placements}
+        placed = tuple(PlacedReplica(one.index, one.node, ReplicaState.ALLOCATED, one.devices) for one in placements)
+        kept = tuple(one for one in claim.placed if one.index not in now)
+        rest = replace(claim, placed=(*kept, *placed))
+        missing = [index for index in gang.missing if index not in now]
+        tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
+        return explain_gang(Desk(self.placer, self.seats, tree), gang_of(self.placer, rest, gang.asks, missing))
 
     def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
         """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same

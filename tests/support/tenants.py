@@ -75,8 +75,9 @@ def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, 
         assert answer.claims[uid].nominated, f"{uid} evicts and nothing is held for it"
         victims = [Lost(claims[one.uid], one.replicas) for one in answer.preempted if one.by == uid]
         # One replica justifies it; that others find room in what comes free too needs nobody's leave.
-        least = min(answer.claims[uid].nominated, key=lambda one: len(one.devices))
-        nominated = Counter(devices[each.id].kind for each in least.devices)
+        promised = answer.claims[uid].nominated
+        some = promised if claims[uid].gang_min else [min(promised, key=lambda one: len(one.devices))]
+        nominated = Counter(devices[each.id].kind for one in some for each in one.devices)
         others = [Lost(claims[one.uid], one.replicas) for one in answer.preempted if one.by != uid]
         for victim in victims:
             _assert_victim(snapshot.pools[claims[uid].pool], claims[uid], victim, gone, now)
@@ -244,9 +245,11 @@ def legal(
 
 
 def smallest(snapshot: Snapshot, preemptor: Claim, now: float) -> tuple[object, ...] | None:
-    """The key of the best set of victims for a claim with one replica, which is the only one that waits."""
+    """The key of the best set of victims for a claim with one replica, or a gang that is placed whole or not at all,
+    which is the only one that waits.
+    """
     pool = snapshot.pools[preemptor.pool]
-    need = Counter({request.kind: request.count for request in preemptor.requests})
+    need = Counter({request.kind: request.count * preemptor.replicas for request in preemptor.requests})
     best: tuple[object, ...] | None = None
     for victims in _sets(pool, snapshot, preemptor, now):
         key = key_of(victims)

@@ -48,7 +48,7 @@ def pool(**more: object) -> Pool:
 # Random cases against every set
 
 
-def tenanted(rng: random.Random) -> Snapshot:
+def tenanted(rng: random.Random, **more: object) -> Snapshot:
     """A small pool in which everything that decides about victims is drawn, and one claim of one replica waits."""
     nodes = [f"node-{at}" for at in range(rng.choice((1, 1, 2, 3)))]
     devices = []
@@ -68,7 +68,7 @@ def tenanted(rng: random.Random) -> Snapshot:
     if rng.random() < 0.3:
         asked.append(make.request("nic", 1))
     lines = [make.required(Scope.PCIE_ROOT, "gpu")] if rng.random() < 0.3 else []
-    waiting = make.claim("waits", *asked, *lines, priority=rng.choice((0, 1, 2)), tenant=rng.choice(names))
+    waiting = make.claim("waits", *asked, *lines, priority=rng.choice((0, 1, 2)), tenant=rng.choice(names), **more)
     limited = {}
     for name in names[:2]:
         quota = {"gpu": rng.choice((0, 1, 2, 3, 9))} if rng.random() < 0.8 else {}
@@ -133,6 +133,23 @@ def test_victims_are_the_best_of_all_sets(seed: int) -> None:
     if victims:
         assert one.reasons[0].code is Code.DEVICE_RELEASING
         assert [nomination.index for nomination in one.nominated] == [0]
+
+
+@pytest.mark.parametrize("seed", range(400, 600))
+def test_victims_of_a_gang_are_the_best_of_all_sets(seed: int) -> None:
+    """Two members, both or none; victims may be on several nodes."""
+    snapshot = tenanted(random.Random(seed), replicas=2, gang_min=2)
+    (waiting,) = (claim for claim in snapshot.claims if not claim.placed)
+    answer = planned(snapshot)
+    one = answer.claims[waiting.uid]
+    if one.placements:
+        assert not answer.preempted
+        return
+    came = tenants.fits_without(snapshot, waiting, [], NOW)
+    best = None if came else tenants.smallest(snapshot, waiting, NOW)
+    victims = tenants.victims_of(snapshot, answer.preempted)
+    assert (tenants.key_of(victims) if victims else None) == best
+    assert len(one.nominated) == (2 if victims else 0)
 
 
 def test_the_cases_reach_every_rule() -> None:

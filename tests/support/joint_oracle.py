@@ -55,12 +55,12 @@ def best(snapshot: Snapshot, now: float) -> Worth:
     counted = any(pool.objective is Objective.THROUGHPUT for pool in snapshot.pools.values())
     states = {frozenset[DeviceID](): Worth((0,) * len(levels) if counted else (), (), ())}
     for claim in claims:
-        choices = _choices(snapshot, claim)
+        options = choices(snapshot, claim)
         for _ in range(claim.replicas - len(claim.placed)):
             after: dict[frozenset[DeviceID], Worth] = {}
             for used, worth in states.items():
                 _keep(after, used, Worth(worth.devices, (*worth.placed, False), worth.nearness))
-                for taken, distance in choices.items():
+                for taken, distance in options.items():
                     if not taken & used:
                         gained = len(taken) if counted else 0
                         devices = tuple(
@@ -85,11 +85,11 @@ def reached(snapshot: Snapshot, answer: Plan, now: float) -> Worth:
         mine = answer.claims[ClaimUID(claim.uid)].placements
         lacking = claim.replicas - len(claim.placed)
         placed += [True] * len(mine) + [False] * (lacking - len(mine))
-        choices = _choices(snapshot, claim)
+        options = choices(snapshot, claim)
         for placement in mine:
             taken = frozenset(device.id for device in placement.devices)
             devices[claim.priority] += len(taken)
-            nearness = minus(nearness, choices[taken])
+            nearness = minus(nearness, options[taken])
     return Worth(tuple(devices.values()) if counted else (), tuple(placed), nearness)
 
 
@@ -117,7 +117,7 @@ def _keep(states: dict[frozenset[DeviceID], Worth], used: frozenset[DeviceID], w
         states[used] = worth
 
 
-def _choices(snapshot: Snapshot, claim: Claim) -> Mapping[frozenset[DeviceID], Distances]:
+def choices(snapshot: Snapshot, claim: Claim) -> Mapping[frozenset[DeviceID], Distances]:
     """Every set of devices that one replica could have, and its distances when they are shared out best."""
     pool = snapshot.pools[claim.pool]
     held = {device.id for one in snapshot.claims for replica in one.placed for device in replica.devices}

@@ -359,7 +359,7 @@ def test_random_contests_reach_every_way_of_improving(monkeypatch: pytest.Monkey
     monkeypatch.setattr(joint.Program, "solve", solved)
     monkeypatch.setattr(batch.Batch, "_push", pushed)
 
-    @settings(max_examples=250, derandomize=True, deadline=None, database=None)
+    @settings(max_examples=150, derandomize=True, deadline=None, database=None)
     @given(contests())
     def look(snapshot: Snapshot) -> None:
         answer = planned(snapshot)

@@ -36,12 +36,16 @@ from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 QUESTIONS = 32
 """How many questions' buckets are kept up at once."""
 
+IDLE = 16
+"""So many decisions after they were last asked for, buckets are no longer kept up."""
+
 
 class Buckets:
     """The open nodes of a pool by state, for one question; every bucket lists positions in ascending order."""
 
     def __init__(self, sorts: Sequence[Sort], index: PoolIndex, free: Sequence[int]) -> None:
         self.sorts = sorts
+        self.idle = 0
         self.states: dict[State, list[int]] = {}
         states, closed = self.states, index.closed
         for position, (view, sort, mask) in enumerate(zip(index.views, sorts, free, strict=True)):
@@ -187,7 +191,7 @@ class PoolLedger:
             if len(old.views) != len(index.views) or old.pool is not index.pool:
                 return False
             for before, view in zip(old.views, index.views, strict=True):
-                if before is not view and (before.name != view.name or before.bit != view.bit):
+                if before is not view and (before.name != view.name or not before.bit.same(view.bit)):
                     return False
         self.index = index
         changed = {*(old.closed.keys() ^ index.closed.keys())}
@@ -226,7 +230,11 @@ class PoolLedger:
         return self.current is not None and self.current.classes.change(position, view)
 
     def tidy(self) -> None:
-        """Between decisions: gives up what is mostly made of states that are no more."""
+        """Between decisions: gives up what is mostly made of states that are no more, or not asked for any more."""
+        for key, buckets in list(self._buckets.items()):
+            buckets.idle += 1
+            if buckets.idle > IDLE:
+                del self._buckets[key]
         if self.current is not None and self.current.stale:
             self.current = States(self.current.classes, map(self.masks, range(len(self.free))))
 
@@ -237,6 +245,7 @@ class PoolLedger:
             while len(self._buckets) >= QUESTIONS:
                 del self._buckets[next(iter(self._buckets))]
             buckets = self._buckets[id(sorts)] = Buckets(sorts, self.index, self.free)
+        buckets.idle = 0
         return buckets
 
     def remembered(self, key: Hashable, make: Callable[[], _Answer]) -> _Answer:

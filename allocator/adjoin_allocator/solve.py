@@ -7,7 +7,8 @@
    within its tenant's quota and beside what is held for others; if there is none, victims or a reservation (`arbiter`).
    Replicas are independent: those that fit are placed. Counting comes before searching, and one refusal answers for
    all further replicas. Replicas that the network or an attribute binds together, and gangs, are placed together
-   (`gang`).
+   (`gang`). A replica that fits beside the others only if these have other devices gets its place so, and when all are
+   served the whole is improved (`batch`).
 5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
    `nearest`).
 6. Count every pool.
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from adjoin_allocator.alternatives import label, ways
 from adjoin_allocator.arbiter import Arbiter, Served, Unit
+from adjoin_allocator.batch import Batch
 from adjoin_allocator.demand import Market, Round, Want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
@@ -31,10 +33,11 @@ from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
 from adjoin_allocator.gang_reasons import Desk, explain_gang
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
+from adjoin_allocator.lot import Unit as Movable
 from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice, PlacedReplica
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
-from adjoin_allocator.order import service
+from adjoin_allocator.order import effective, service
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
@@ -72,16 +75,18 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, memo.placer, Arbiter(memo.placer, now), memo.fabrics, memo.seats)
+        run = _Run(snapshot, ledger, memo.placer, Arbiter(memo.placer, now), memo.fabrics, memo.seats, now)
         memo.fabrics.keep(snapshot.pools)
         for claim in service(ledger.waiting, now, snapshot.pools, run.arbiter.portion):
             run.serve(claim)
+        run.improve()
         run.explain()
         pools = run.pools()
     finally:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
-    return Plan(run.answers(), pools, run.arbiter.preempted, Stats(run.served, run.states, len(shapes)))
+    stats = Stats(run.served, run.states, len(shapes), run.batch.struck)
+    return Plan(run.answers(), pools, run.arbiter.preempted, stats)
 
 
 @dataclass(slots=True, eq=False)
@@ -112,6 +117,7 @@ class _Attempt:
     """
 
     run: _Run
+    claim: Claim
     asks: tuple[Ask, ...]
     index: int
     several: bool
@@ -121,11 +127,14 @@ class _Attempt:
     effort: Effort = field(init=False)
     left: list[Ask] = field(init=False)
     obstacle: Obstacle | None = None
+    found: tuple[Movable, Spot] | None = None
+    """What the last try placed, if it did."""
 
     def __post_init__(self) -> None:
         self._begin()
 
     def __call__(self) -> tuple[Placement, ...] | None:
+        self.found = None
         if self.what_if:
             self._begin()
         best, beside = self.run.placer.best, self.demand.beside(self.wanted)
@@ -134,10 +143,18 @@ class _Attempt:
             del self.left[0]
             self.effort = Effort(self.effort.states, set() if self.several else None)
             spot = best(self.left[0], self.effort, beside)
-        if isinstance(spot, Spot):
-            return (self.run.place(self.left[0], self.index, spot),)
-        self.obstacle = spot
-        return None
+        ask = self.left[0]
+        movable = self.run.movable(self.claim, ask, self.index)
+        if isinstance(spot, Obstacle):
+            # Where the number of devices depends on the node, a quota may take the place back.
+            room = spot is not Obstacle.LIMIT and not self.what_if and all(ask.signature.counts)
+            elsewhere = self.run.batch.room(movable) if room else None
+            if elsewhere is None:
+                self.obstacle = spot
+                return None
+            spot = elsewhere
+        self.found = (movable, spot)
+        return (self.run.place(ask, self.index, spot),)
 
     def _begin(self) -> None:
         self.left, self.effort = list(self.asks), Effort(known=set() if self.several else None)
@@ -183,15 +200,25 @@ class _Run:
     arbiter: Arbiter
     fabrics: Fabrics
     seats: SeatMemo
+    now: float
     served: int = 0
     states: int = 0
+    batch: Batch = field(init=False)
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
     _rounds: dict[str, Round] = field(default_factory=dict)
+    _turns: dict[ClaimUID, int] = field(default_factory=dict)
+    """When each claim was served."""
+    _units: dict[ClaimUID, Unit] = field(default_factory=dict)
+    """What was asked last for each claim of independent replicas."""
+
+    def __post_init__(self) -> None:
+        self.batch = Batch(self.ledger, self.placer, self._elsewhere)
 
     def serve(self, claim: Claim) -> None:
         """Places what fits of a claim."""
         self.served += 1
+        self._turns[claim.uid] = self.served
         refusal = self._refusal(claim)
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
@@ -206,16 +233,19 @@ class _Run:
         missing = self.ledger.lacking[claim.uid]
         several = len(missing) > 1
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
-        attempt = _Attempt(self, asks, 0, several, demand, wanted)
-        asking = _Attempt(self, asks, 0, several, demand, wanted, what_if=True)
+        attempt = _Attempt(self, claim, asks, 0, several, demand, wanted)
+        asking = _Attempt(self, claim, asks, 0, several, demand, wanted, what_if=True)
         placements: list[Placement] = []
         without: list[tuple[Unit, Served]] = []
         for index in missing:
             attempt.index = asking.index = index
-            unit = Unit(claim, asks, (index,), attempt, asking)
+            attempt.found = None
+            unit = self._units[claim.uid] = Unit(claim, asks, (index,), attempt, asking)
             served = self.arbiter.serve(unit)
             if served.placements:
                 placements += served.placements
+                if attempt.found is not None:
+                    self.batch.placed(*attempt.found)
                 if wanted is not None:
                     demand.served(wanted)
                 continue
@@ -262,6 +292,45 @@ class _Run:
         told = served.nominated, served.reasons, served.remedy
         self._waiting.append(_Waiting(claim, asks, served.placements, unit, attempt.limit, *told, gang))
 
+    def movable(self, claim: Claim, ask: Ask, index: int) -> Movable:
+        """A replica as the batch knows it."""
+        level = effective(claim, self.snapshot.pools.get(claim.pool), self.now)
+        return Movable(claim, ask, index, level, self._turns[claim.uid])
+
+    def _elsewhere(self, unit: Movable) -> Spot | None:
+        """The best place for one replica that must leave the one it has."""
+        demand = self._demand(unit.claim.pool).beside(self.ledger.wanted(unit.claim))
+        spot = self.placer.best(unit.ask, Effort(), demand)
+        return spot if isinstance(spot, Spot) else None
+
+    def improve(self) -> None:
+        """Looks at all claims together when each is served."""
+        for waiting in self._waiting:
+            # What waits for its quota, or for what is held for it, waits for no better arrangement.
+            if waiting.gang is None and not (waiting.limit or waiting.reasons or waiting.nominated):
+                claim, placed = waiting.claim, {placement.index for placement in waiting.placements}
+                self.batch.waits(
+                    self.movable(claim, waiting.asks[-1], index)
+                    for index in self.ledger.lacking[claim.uid]
+                    if index not in placed
+                )
+        changed = self.batch.improve()
+        anew = {units[0].claim.uid for units in changed}
+        self._waiting = [waiting for waiting in self._waiting if waiting.claim.uid not in anew]
+        for units in changed:
+            claim, asks = units[0].claim, (units[0].ask,)
+            placements = tuple(self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot)
+            missing = len(self.ledger.lacking[claim.uid]) - len(placements)
+            self._plans.pop(claim.uid, None)
+            if missing:
+                self._waiting.append(_Waiting(claim, asks, placements, self._units[claim.uid], limit=False))
+            else:
+                self._add(ClaimPlan(uid=claim.uid, placements=placements, gap=0.0))
+        self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
+        for uid, gap in self.batch.gaps.items():
+            if uid in self._plans:
+                self._plans[uid] = replace(self._plans[uid], gap=gap)
+
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
         demand = self._rounds.get(pool)
@@ -287,8 +356,11 @@ class _Run:
 
     def place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         """Gives a replica the devices of a spot."""
-        view = self.ledger.pools[ask.pool].index.views[spot.position]
         self.ledger.take(ask.pool, spot.position, spot.fit.taken, ask.host)
+        return self._placement(ask, index, spot)
+
+    def _placement(self, ask: Ask, index: int, spot: Spot) -> Placement:
+        view = self.ledger.pools[ask.pool].index.views[spot.position]
         names = [request.name for request in ask.requests]
         devices = []
         for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
@@ -364,6 +436,7 @@ class _Run:
                 name=name,
                 counts=pool.counts().reserving(reserved.get(name, {})),
                 mismatches=pool.index.mismatches,
+                gap=self.batch.pool_gap(name),
                 usage=self.arbiter.accounts(name).usage(),
             )
             for name, pool in self.ledger.pools.items()
@@ -385,8 +458,12 @@ class _Run:
         kept = tuple(one for one in claim.placed if one.index not in now)
         rest = replace(claim, placed=(*kept, *placed))
         missing = [index for index in gang.missing if index not in now]
-        tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
-        return explain_gang(Desk(self.placer, self.seats, tree), gang_of(self.placer, rest, gang.asks, missing))
+        ledger = self.ledger.pools[claim.pool]
+        tree = self.fabrics.tree(ledger.index, self.snapshot.nodes)
+        left = gang_of(self.placer, rest, gang.asks, missing)
+        hosts = self.ledger.hosts.version if claim.host != NOTHING else 0
+        key = (tree, gang.asks, claim.replicas, claim.gang_min, claim.fabric, tuple(missing), rest.placed, hosts)
+        return ledger.remembered(key, lambda: explain_gang(Desk(self.placer, self.seats, tree), left))
 
     def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
         """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same

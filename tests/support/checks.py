@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from tests.support.oracle import takes_claims
+from tests.support.oracle import Rooms, takes_claims
 from tests.support.tenants import assert_tenants
 
 from adjoin_allocator import (
@@ -59,8 +59,21 @@ def assert_valid(snapshot: Snapshot, plan: Plan, now: float | None = None) -> No
     for claim in snapshot.claims:
         if not claim.deleting and set(range(claim.replicas)) - {replica.index for replica in claim.placed}:
             assert claim.uid in plan.claims, f"claim {claim.name} lacks replicas and the plan says nothing of it"
+    _assert_hosts(snapshot, plan)
     _assert_counts(snapshot, plan, devices)
     assert_tenants(snapshot, plan, devices, now)
+
+
+def _assert_hosts(snapshot: Snapshot, plan: Plan) -> None:
+    """What is placed anew has room beside its devices on each node, with all that was there."""
+    rooms = Rooms(snapshot)
+    claims = {claim.uid: claim for claim in snapshot.claims}
+    for uid, answer in plan.claims.items():
+        for placement in answer.placements:
+            assert rooms.suffice(placement.node, claims[uid]), (
+                f"{claims[uid].name}/{placement.index}: {placement.node} has no room beside its devices"
+            )
+            rooms.use(placement.node, claims[uid])
 
 
 def _assert_answer(claim: Claim, answer: ClaimPlan) -> None:

@@ -16,6 +16,7 @@ from adjoin_allocator import (
     Device,
     Eviction,
     Memo,
+    Objective,
     PlacedReplica,
     Plan,
     Pool,
@@ -100,6 +101,7 @@ def cluster(rng: random.Random) -> Cluster:
         tenants=limits if rng.random() < 0.8 else {},
         preemption=make.evicting(rng.random() < 0.8, rng.choice(tuple(Reclaim)), rng.choice((0.0, 0.0, 30.0))),
         hold_after=rng.choice((None, 0.0, 60.0)),
+        objective=rng.choice((Objective.IN_ORDER, Objective.IN_ORDER, Objective.THROUGHPUT)),
         aging=rng.choice((None, Aging(every=1.0, step=5))),
     )
     return Cluster(devices, pool, [])

@@ -142,6 +142,8 @@ def gang_flaw(pool: Pool, claim: Claim) -> str | None:
         return "fabric.segment must have a level and a size of at least 1"
     if claim.gang_min is not None and not 1 <= claim.gang_min <= claim.replicas:
         return f"gang.minReplicas is {claim.gang_min}, which is not between 1 and its {claim.replicas} replicas"
+    if any(one.share is not None for request in claim.requests for one in (request, *request.first_of)):
+        return "its members hold parts of devices (share), which members that are placed together cannot do yet"
     for line in claim.affinity:
         if line.over_gang and line.policy is Policy.DISTINCT and fabric.segment is not None:
             return f"{line.attribute} is Distinct over the gang, which fabric.segment cannot be combined with"

@@ -95,7 +95,7 @@ class Hosts:
     def rooms(self, index: PoolIndex) -> Rooms:
         """The room of each node of a pool, kept up from now on."""
         rooms = self._rooms.get(index.pool.name)
-        if rooms is None or rooms.index is not index:
+        if rooms is None or rooms.index.position is not index.position:
             rooms = self._rooms[index.pool.name] = Rooms(index)
             for position, view in enumerate(index.views):
                 self._put(rooms, position, view.name, self._nodes.get(view.name))

@@ -34,12 +34,16 @@ from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 QUESTIONS = 32
 """How many questions' buckets are kept up at once."""
 
+IDLE = 16
+"""So many decisions after they were last asked for, buckets are no longer kept up."""
+
 
 class Buckets:
     """The open nodes of a pool by state, for one question; every bucket lists positions in ascending order."""
 
     def __init__(self, sorts: Sequence[Sort], index: PoolIndex, free: Sequence[int]) -> None:
         self.sorts = sorts
+        self.idle = 0
         self.states: dict[State, list[int]] = {}
         states, closed = self.states, index.closed
         for position, (view, sort, mask) in enumerate(zip(index.views, sorts, free, strict=True)):
@@ -168,8 +172,59 @@ class PoolLedger:
             self.current = States(classes, map(self.masks, range(len(self.free))))
         return self.current
 
+    def follow(self, index: PoolIndex) -> bool:
+        """Takes another index for the same nodes and devices, of which some have changed. False when there are others
+        now: then who holds what must be entered anew.
+        """
+        old = self.index
+        if old.views is not index.views:
+            if len(old.views) != len(index.views) or old.pool is not index.pool:
+                return False
+            for before, view in zip(old.views, index.views, strict=True):
+                if before is not view and (before.name != view.name or not before.bit.same(view.bit)):
+                    return False
+        self.index = index
+        changed = {*(old.closed.keys() ^ index.closed.keys())}
+        changed |= {at for at, why in index.closed.items() if old.closed.get(at, why) != why}
+        anew = False
+        if old.views is not index.views:
+            for position, (before, view) in enumerate(zip(old.views, index.views, strict=True)):
+                if before is not view:
+                    changed.add(position)
+                    anew = self._replace(position, before, view) or anew
+        offered = {name.name for name in index.pool.devices}
+        for name in [name for name, (capacity, _) in self._numbers.items() if not capacity and name not in offered]:
+            del self._numbers[name]
+        if anew:
+            self.current = None
+        if changed:
+            self._changes += 1
+            self.version = self._changes
+            self._buckets.clear()
+        if self.current is not None:
+            for position in changed:
+                self.current.move(position, self.masks(position))
+        return True
+
+    def _replace(self, position: int, before: NodeView, view: NodeView) -> bool:
+        """A node's devices are others by the same names. Returns whether the node is of a class that is new."""
+        held, back = self._held.get(position, (0, 0))
+        self._count(before, held, back, -1)
+        for part, sign in ((before, -1), (view, 1)):
+            for kind, stand, number in part.tally:
+                capacity, numbers = self._numbers.get(kind, (0, [0] * 6))
+                numbers[_COUNTED[stand]] += sign * number
+                self._numbers[kind] = (capacity + sign * number, numbers)
+        self._count(view, held, back, 1)
+        self.free[position] = view.offered & ~held
+        return self.current is not None and self.current.classes.change(position, view)
+
     def tidy(self) -> None:
-        """Between decisions: gives up what is mostly made of states that are no more."""
+        """Between decisions: gives up what is mostly made of states that are no more, or not asked for any more."""
+        for key, buckets in list(self._buckets.items()):
+            buckets.idle += 1
+            if buckets.idle > IDLE:
+                del self._buckets[key]
         if self.current is not None and self.current.stale:
             self.current = States(self.current.classes, map(self.masks, range(len(self.free))))
 
@@ -180,6 +235,7 @@ class PoolLedger:
             while len(self._buckets) >= QUESTIONS:
                 del self._buckets[next(iter(self._buckets))]
             buckets = self._buckets[id(sorts)] = Buckets(sorts, self.index, self.free)
+        buckets.idle = 0
         return buckets
 
     def remembered(self, key: Hashable, make: Callable[[], _Answer]) -> _Answer:
@@ -307,7 +363,8 @@ class Ledger:
         assert not self._journal, "a decision is under way"
         indexes = self._nodes.index(snapshot)
         same = len(indexes) == len(self.pools) and all(
-            name in self.pools and self.pools[name].index is index for name, index in indexes.items()
+            name in self.pools and (self.pools[name].index is index or self.pools[name].follow(index))
+            for name, index in indexes.items()
         )
         # A device named twice, or a UID: then what one claim holds cannot be told from what another does.
         mixed = self.conflicts or len(self._known) != len(self._claims)

@@ -7,6 +7,8 @@
    it. Replicas are independent: those
    that fit are placed. Counting comes before searching, and one refusal answers for all further replicas. Replicas
    that the network or an attribute binds together, and gangs, are placed together (`gang`).
+   A replica that fits beside the others only if these have other devices gets its place so, and when all are served the
+   whole is improved (`batch`).
 5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
    `nearest`).
 6. Count every pool.
@@ -20,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from adjoin_allocator.alternatives import label, ways
+from adjoin_allocator.batch import Batch
 from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
@@ -29,6 +32,7 @@ from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
 from adjoin_allocator.gang_reasons import Desk, explain_gang
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
+from adjoin_allocator.lot import Unit
 from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice, PlacedReplica
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
@@ -74,15 +78,16 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
         memo.fabrics.keep(snapshot.pools)
         for claim in service_order(ledger.waiting, now):
             run.serve(claim)
+        run.improve()
         run.explain()
         pools = {
-            name: PoolPlan(name=name, counts=pool.counts(), mismatches=pool.index.mismatches)
+            name: PoolPlan(name, pool.counts(), pool.index.mismatches, run.batch.pool_gap(name))
             for name, pool in ledger.pools.items()
         }
     finally:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
-    return Plan(claims=run.answers(), pools=pools, stats=Stats(run.served, run.states, len(shapes)))
+    return Plan(claims=run.answers(), pools=pools, stats=Stats(run.served, run.states, len(shapes), run.batch.struck))
 
 
 @dataclass(slots=True, eq=False)
@@ -108,13 +113,20 @@ class _Run:
     seats: SeatMemo
     served: int = 0
     states: int = 0
+    batch: Batch = field(init=False)
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
     _rounds: dict[str, Round] = field(default_factory=dict)
+    _turns: dict[ClaimUID, int] = field(default_factory=dict)
+    """When each claim was served."""
+
+    def __post_init__(self) -> None:
+        self.batch = Batch(self.ledger, self.placer, self._elsewhere)
 
     def serve(self, claim: Claim) -> None:
         """Places what fits of a claim."""
         self.served += 1
+        self._turns[claim.uid] = self.served
         refusal = self._refusal(claim)
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
@@ -140,10 +152,15 @@ class _Run:
                 del left[0]
                 effort = Effort(effort.states, set() if several else None)
                 spot = self.placer.best(left[0], effort, demand.beside(wanted))
-            if not isinstance(spot, Spot):
-                obstacle = spot
-                break
+            unit = Unit(claim, left[0], index, claim.priority, self.served)
+            if isinstance(spot, Obstacle):
+                room = self.batch.room(unit) if spot is not Obstacle.LIMIT else None
+                if room is None:
+                    obstacle = spot
+                    break
+                spot = room
             placements.append(self._place(left[0], index, spot))
+            self.batch.placed(unit, spot)
             if wanted is not None:
                 demand.served(wanted)
         self.states += effort.states
@@ -172,6 +189,39 @@ class _Run:
         else:
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
 
+    def _elsewhere(self, unit: Unit) -> Spot | None:
+        """The best place for one replica that must leave the one it has."""
+        demand = self._demand(unit.claim.pool).beside(self.ledger.wanted(unit.claim))
+        spot = self.placer.best(unit.ask, Effort(), demand)
+        return spot if isinstance(spot, Spot) else None
+
+    def improve(self) -> None:
+        """Looks at all claims together when each is served."""
+        for waiting in self._waiting:
+            if waiting.gang is None and not waiting.limit:
+                claim, placed = waiting.claim, {placement.index for placement in waiting.placements}
+                self.batch.waits(
+                    Unit(claim, waiting.asks[-1], index, claim.priority, self._turns[claim.uid])
+                    for index in self.ledger.lacking[claim.uid]
+                    if index not in placed
+                )
+        changed = self.batch.improve()
+        anew = {units[0].claim.uid for units in changed}
+        self._waiting = [waiting for waiting in self._waiting if waiting.claim.uid not in anew]
+        for units in changed:
+            claim, asks = units[0].claim, (units[0].ask,)
+            placements = tuple(self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot)
+            missing = len(self.ledger.lacking[claim.uid]) - len(placements)
+            self._plans.pop(claim.uid, None)
+            if missing:
+                self._waiting.append(_Waiting(claim, asks, placements, missing, limit=False))
+            else:
+                self._add(ClaimPlan(uid=claim.uid, placements=placements, gap=0.0))
+        self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
+        for uid, gap in self.batch.gaps.items():
+            if uid in self._plans:
+                self._plans[uid] = replace(self._plans[uid], gap=gap)
+
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
         demand = self._rounds.get(pool)
@@ -196,8 +246,11 @@ class _Run:
         return None
 
     def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
-        view = self.ledger.pools[ask.pool].index.views[spot.position]
         self.ledger.take(ask.pool, spot.position, spot.fit.taken, ask.host)
+        return self._placement(ask, index, spot)
+
+    def _placement(self, ask: Ask, index: int, spot: Spot) -> Placement:
+        view = self.ledger.pools[ask.pool].index.views[spot.position]
         names = [request.name for request in ask.requests]
         devices = []
         for request, mask in zip(ask.requests, spot.fit.masks, strict=True):

@@ -68,17 +68,26 @@ class Classes:
         self.index = index
         self.told = told
         self._nodes = nodes
-        numbers: dict[tuple[object, ...], int] = {}
-        self.of = array("i")
-        self.examples: list[NodeView] = []
-        for view in index.views:
-            key = (view.shape, *[aspect.of(view) for aspect in told])
-            number = numbers.setdefault(key, len(numbers))
-            if number == len(self.examples):
-                self.examples.append(view)
-            self.of.append(number)
-        self._symmetries: dict[tuple[int, tuple[Aspect, ...]], Symmetry] = {}
         self._sorts: dict[Question, tuple[Sort, ...]] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self.examples: list[NodeView] = []
+        self.of = array("i", map(self._number, index.views))
+        self._symmetries: dict[tuple[int, tuple[Aspect, ...]], Symmetry] = {}
+
+    def _number(self, view: NodeView) -> int:
+        key = (view.shape, *[aspect.of(view) for aspect in self.told])
+        number = self._numbers.setdefault(key, len(self._numbers))
+        if number == len(self.examples):
+            self.examples.append(view)
+            # Made for all classes at once, and there is one more now.
+            self._sorts.clear()
+        return number
+
+    def change(self, position: int, view: NodeView) -> bool:
+        """A node's devices have changed, their names have not. Returns whether its class is a new one."""
+        before = len(self.examples)
+        self.of[position] = self._number(view)
+        return len(self.examples) > before
 
     def covers(self, question: Question) -> bool:
         """Whether nodes of one class are equal for the question."""

@@ -84,31 +84,37 @@ def ending(placer: Placer, ask: Ask, ahead: Sequence[Ask], mine: ClaimUID | None
 def _smallest(
     placer: Placer, ask: Ask, ahead: Sequence[Ask], mine: ClaimUID | None, ending: bool
 ) -> tuple[NodeView, Sort, tuple[Hand, ...]] | None:
-    """The node with the fewest holders in the way (then the fewest devices of theirs, then the first), and those."""
+    """The node with the fewest holders in the way, then the fewest devices of theirs, then the fewest that lack, then
+    the first; and those holders.
+    """
     before = {(other.form, other.question): other for other in ahead if other.pool == ask.pool}
     if len(before) > AHEAD or not ask.requests:
         return None
     ledger = placer.ledger.pools[ask.pool]
-    best: tuple[tuple[int, int, int], tuple[NodeView, Sort, tuple[Hand, ...]]] | None = None
+    best: tuple[tuple[int, int], tuple[NodeView, Sort, tuple[Hand, ...]]] | None = None
     searches = SEARCHES
-    for sort, position in _candidates(placer, ask):
+    for short, sort, position in _candidates(placer, ask):
         view = ledger.index.views[position]
+        wanted = _union(sort.eligible) & view.offered
         hands = list(_hands(placer, ask.pool, position, mine))
-        wanted = _union(sort.eligible)
         usable = [
             hand
             for hand in hands
-            if (hand.mask & ~hand.back if ending else hand.gone and hand.back) and hand.mask & wanted & view.offered
+            if (hand.mask & ~hand.back if ending else hand.gone and hand.back) and hand.mask & wanted
         ]
-        if len(usable) > HANDS or not enough(ask.signature, sort, _freed(ledger, position, hands, usable, ending)):
+        least = _fewest([((hand.mask if ending else hand.back) & wanted).bit_count() for hand in usable], short)
+        # Whoever gives fewer than are lacking cannot be better than who was found to give as many.
+        if least is None or len(usable) > HANDS or (best is not None and (least, short) >= best[0]):
             continue
-        for size in range(1, min(TOGETHER, len(usable)) + 1):
-            if best is not None and size > best[0][0]:
-                break
+        if not enough(ask.signature, sort, _freed(ledger, position, hands, usable, ending)):
+            continue
+        for size in range(least, min(TOGETHER, len(usable), best[0][0] if best else TOGETHER) + 1):
             for chosen in combinations(usable, size):
-                cost = (size, sum((hand.mask if ending else hand.back).bit_count() for hand in chosen), position)
+                cost = (size, sum((hand.mask if ending else hand.back).bit_count() for hand in chosen))
+                if cost[1] < short or not searches or (best is not None and cost >= best[0]):
+                    continue
                 free = _freed(ledger, position, hands, chosen, ending)
-                if not searches or (best is not None and cost > best[0]) or not enough(ask.signature, sort, free):
+                if not enough(ask.signature, sort, free):
                     continue
                 searches -= ask.form.bound
                 if placer.fitter.fits(ask.form, (view.shape, sort, free)) and not any(
@@ -119,8 +125,18 @@ def _smallest(
     return None if best is None else best[1]
 
 
-def _candidates(placer: Placer, ask: Ask) -> Iterator[tuple[Sort, int]]:
-    """Nodes that could hold a replica if they were empty, those that lack the fewest devices first."""
+def _fewest(gives: Sequence[int], short: int) -> int | None:
+    """How many holders it takes at least to give so many devices; None when all do not."""
+    given = 0
+    for count, most in enumerate(sorted(gives, reverse=True), start=1):
+        given += most
+        if given >= short:
+            return count
+    return None
+
+
+def _candidates(placer: Placer, ask: Ask) -> Iterator[tuple[int, Sort, int]]:
+    """Nodes that could hold a replica if they were empty, with how many devices they lack, the fewest first."""
     states: list[tuple[int, Sequence[int], Sort]] = []
     found = placer.states(ask)
     sorts = found.classes.sorts(ask.question)
@@ -131,10 +147,10 @@ def _candidates(placer: Placer, ask: Ask) -> Iterator[tuple[Sort, int]]:
             states.append((lacking(ask.signature, sort, kind.masks.free), found.members[number], sort))
     states.sort(key=lambda state: (state[0], state[1][0]))
     left = NODES
-    for _, positions, sort in states:
+    for short, positions, sort in states:
         for position in positions[:left]:
             if placer.host_room(ask, position):
-                yield sort, position
+                yield short, sort, position
         left -= len(positions)
         if left <= 0:
             return

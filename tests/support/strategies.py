@@ -178,7 +178,8 @@ def snapshots(draw: st.DrawFn, nodes: int = 3, most: int = 9, waiting: int = 3) 
             state = ReplicaState.RELEASING if way == "releasing" else ReplicaState.READY
             more = {"created": make.NOW - 100, "state": state, "deleting": way == "deleting"}
             asked.insert(0, make.holding(f"holder-{number}", [one], **more))
-    pool: Pool = make.pool(matrices=texts, strategy=draw(_strategy))
+    # The oracle serves one claim after the other, as the walk does alone.
+    pool: Pool = make.pool(matrices=texts, strategy=draw(_strategy), optimise_milliseconds=0)
     return make.snapshot(devices, asked, pools=[pool], holds=holds)
 
 

@@ -6,11 +6,10 @@ In comes the object of `explain -o json`, out goes a text as wide as the termina
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from adjoin.cli.output import WIDTH
+from adjoin.cli.output import console_for, trimmed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,11 +21,8 @@ NODES = 5
 
 def told(shown: Mapping[str, Any]) -> str:
     """The text, ending with a newline."""
-    from rich.console import Console
-
-    tty = sys.stdout.isatty()
     text = io.StringIO()
-    console = Console(file=text, width=None if tty else WIDTH, force_terminal=tty, highlight=False)
+    console = console_for(text)
     _headline(console, shown)
     if shown["replicas"]:
         _placed(console, shown)
@@ -39,28 +35,31 @@ def told(shown: Mapping[str, Any]) -> str:
         _nodes(console, shown)
     if shown["holders"]:
         _holders(console, shown)
-    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
+    return trimmed(text)
 
 
-def _say(console: Console, text: str, style: str | None = None) -> None:
+def say(console: Console, text: str, style: str | None = None) -> None:
+    """A line as it is, however long."""
     console.print(text, style=style, markup=False, soft_wrap=True)
 
 
-def _title(console: Console, text: str) -> None:
+def title(console: Console, text: str) -> None:
+    """An empty line and a heading."""
     console.print()
-    _say(console, text, "bold")
+    say(console, text, "bold")
 
 
-def _table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
+def table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = ()) -> None:
+    """Rows under columns, those of `right` to the right."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
+    made = Table(box=None, pad_edge=False, header_style="dim")
     for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
+        made.add_row(*(Text(cell) for cell in row))
+    console.print(made)
 
 
 def _headline(console: Console, shown: Mapping[str, Any]) -> None:
@@ -68,7 +67,7 @@ def _headline(console: Console, shown: Mapping[str, Any]) -> None:
     tenant = f", tenant {shown['tenant']}" if shown["tenant"] else ""
     gang = f", together from {shown['gang']} up" if shown["gang"] is not None else ""
     wanted, present = shown["wanted"], len(shown["replicas"])
-    _say(
+    say(
         console,
         f"{shown['namespace']}/{shown['name']}: {shown['phase']}, {present} of {wanted} replica"
         f"{'' if wanted == 1 else 's'} placed{gang} ({pool}{tenant})",
@@ -77,7 +76,7 @@ def _headline(console: Console, shown: Mapping[str, Any]) -> None:
 
 
 def _placed(console: Console, shown: Mapping[str, Any]) -> None:
-    _title(console, "Where it is")
+    title(console, "Where it is")
     rows = []
     for replica in shown["replicas"]:
         devices: dict[str, list[str]] = {}
@@ -92,22 +91,22 @@ def _placed(console: Console, shown: Mapping[str, Any]) -> None:
                 ", ".join(f"{pair} {level}" for pair, level in replica["locality"].items()) or "-",
             )
         )
-    _table(console, ("REPLICA", "NODE", "STATE", "DEVICES", "LOCALITY"), rows)
+    table(console, ("REPLICA", "NODE", "STATE", "DEVICES", "LOCALITY"), rows)
     if shown["fabricLevel"] is not None and len(shown["replicas"]) > 1:
-        _say(console, f"all replicas are in one {shown['fabricLevel']}")
+        say(console, f"all replicas are in one {shown['fabricLevel']}")
     if shown["gap"] is not None:
         best = "nothing nearer was free" if shown["gap"] == 0 else f"{shown['gap']:.1%} farther than the best there was"
-        _say(console, f"gap {shown['gap']:g}: {best}")
+        say(console, f"gap {shown['gap']:g}: {best}")
 
 
 def _waiting(console: Console, shown: Mapping[str, Any]) -> None:
-    _title(console, "Why it waits")
+    title(console, "Why it waits")
     for reason in shown["reasons"]:
         nodes = reason["nodes"]
         count = f" ({nodes} node{'' if nodes == 1 else 's'})" if nodes else ""
-        _say(console, f"{reason['code']}{count}: {reason['message']}")
-    _title(console, "What would make it fit")
-    _say(console, shown["nearest"] or "no single change of the claim")
+        say(console, f"{reason['code']}{count}: {reason['message']}")
+    title(console, "What would make it fit")
+    say(console, shown["nearest"] or "no single change of the claim")
     enough = [each for each in shown["holders"] if each["enough"]]
     for each in enough[:3]:
         if each["releasing"]:
@@ -116,31 +115,31 @@ def _waiting(console: Console, shown: Mapping[str, Any]) -> None:
             what = "if it were evicted, which this claim may ask for"
         else:
             what = f"if it gave its devices back ({each['why']})"
-        _say(console, f"{each['holder']}: {what}")
+        say(console, f"{each['holder']}: {what}")
 
 
 def _held_for_it(console: Console, shown: Mapping[str, Any]) -> None:
-    _title(console, "Evictions")
+    title(console, "Evictions")
     for each in shown["victims"]:
         replicas = ", ".join(map(str, each["replicas"]))
-        _say(console, f"{each['claim']} (replica {replicas}) leaves for {each['by']}")
+        say(console, f"{each['claim']} (replica {replicas}) leaves for {each['by']}")
     for each in shown["nominated"]:
         names = " ".join(device["device"] for device in each["devices"])
-        _say(console, f"held for replica {each['index']}: {names} on {each['node']}")
+        say(console, f"held for replica {each['index']}: {names} on {each['node']}")
 
 
 def _turn(console: Console, shown: Mapping[str, Any]) -> None:
     order = shown["order"]
-    _title(console, "When its turn comes" if order["position"] is not None else "Priority and tenant")
+    title(console, "When its turn comes" if order["position"] is not None else "Priority and tenant")
     parts = f"priority {order['priority']} + aging {order['aging']} + urgency {order['urgency']} = {order['effective']}"
     share = f"dominant share {order['dominantShare']:.1%}"
     if order["position"] is None:
-        _say(console, f"{parts}, {share}")
+        say(console, f"{parts}, {share}")
     else:
-        _say(console, f"{order['position']} of {order['waiting']} that wait: {parts}, {share}")
+        say(console, f"{order['position']} of {order['waiting']} that wait: {parts}, {share}")
     if order["ahead"]:
         more = (order["position"] or 1) - 1 - len(order["ahead"])
-        _say(console, f"before it: {', '.join(order['ahead'])}{f' and {more} more' if more > 0 else ''}")
+        say(console, f"before it: {', '.join(order['ahead'])}{f' and {more} more' if more > 0 else ''}")
     rows = [
         (
             line["device"],
@@ -154,11 +153,11 @@ def _turn(console: Console, shown: Mapping[str, Any]) -> None:
     ]
     if rows:
         columns = ("DEVICE", "USED", "ASKED", "QUOTA", "BORROWING", "CAPACITY")
-        _table(console, columns, rows, right=columns[1:])
+        table(console, columns, rows, right=columns[1:])
 
 
 def _nodes(console: Console, shown: Mapping[str, Any]) -> None:
-    _title(console, f"Nodes that come nearest ({shown['candidates']} have enough devices, whoever holds them)")
+    title(console, f"Nodes that come nearest ({shown['candidates']} have enough devices, whoever holds them)")
     rows = [
         (
             node["node"],
@@ -167,11 +166,11 @@ def _nodes(console: Console, shown: Mapping[str, Any]) -> None:
         )
         for node in shown["nodes"][:NODES]
     ]
-    _table(console, ("NODE", "DEVICES", "STATE"), rows)
+    table(console, ("NODE", "DEVICES", "STATE"), rows)
 
 
 def _holders(console: Console, shown: Mapping[str, Any]) -> None:
-    _title(console, "Who is in the way")
+    title(console, "Who is in the way")
     rows = [
         (
             each["holder"],
@@ -186,6 +185,6 @@ def _holders(console: Console, shown: Mapping[str, Any]) -> None:
         for each in shown["holders"][:HOLDERS]
     ]
     columns = ("HOLDER", "TENANT", "PRIORITY", "SINCE", "DEVICES", "RELEASING", "EVICTABLE", "ENOUGH")
-    _table(console, columns, rows, right=("PRIORITY",))
+    table(console, columns, rows, right=("PRIORITY",))
     if len(shown["holders"]) > HOLDERS:
-        _say(console, f"and {len(shown['holders']) - HOLDERS} more")
+        say(console, f"and {len(shown['holders']) - HOLDERS} more")

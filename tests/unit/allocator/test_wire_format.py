@@ -82,7 +82,7 @@ def same(one: Any, other: Any) -> bool:
         return all(same(getattr(one, field.name), getattr(other, field.name)) for field in fields(one))
     if isinstance(one, Mapping):
         return list(one) == list(other) and all(same(value, other[key]) for key, value in one.items())
-    if isinstance(one, tuple):
+    if isinstance(one, tuple | Claims):
         return len(one) == len(other) and all(map(same, one, other))
     return bool(one == other)
 

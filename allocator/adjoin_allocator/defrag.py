@@ -35,7 +35,7 @@ from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
 from adjoin_allocator.stage import Key, Spots, Stage, least
 
-SETS: Final = 4_000
+SETS: Final = 1_000
 """With no more sets of devices than this all of them are tried."""
 STEPS: Final = 40_000
 """So many steps of an exhaustive search."""
@@ -155,6 +155,8 @@ def _advice(stage: Stage, spots: Spots, *, fewest: bool) -> Advice | None:
 
 _Sets = Mapping[int, tuple[PlacedDevice, ...]]
 """Sets of devices that would do for a replica, with what each device is for."""
+_Candidate = tuple[str, tuple[Device, ...]]
+"""A node and some of its devices."""
 
 
 def _try_all(stage: Stage, budget: int) -> Advice | None:
@@ -163,15 +165,16 @@ def _try_all(stage: Stage, budget: int) -> Advice | None:
     bit = {device: 1 << place for place, device in enumerate(order)}
     movable = [key for key, held in stage.movable.items() if any(device.id in bit for device in held.devices)]
     usable = stage.free | {device.id for key in movable for device in stage.movable[key].devices}
-    known: dict[tuple[object, ...], _Sets] = {}
-    for uid in dict.fromkeys((stage.target.uid, *(uid for uid, _ in movable))):
-        claim = stage.claims[uid]
-        if _kind(claim) not in known:
-            candidates = _candidates(stage, claim, usable, budget)
-            if candidates is None:
-                return None
-            budget -= len(candidates)
-            known[_kind(claim)] = _valid(stage, claim, candidates, bit)
+    asking = {_kind(stage.claims[uid]): stage.claims[uid] for uid, _ in ((stage.target.uid, 0), *movable)}
+    numbers: dict[tuple[object, ...], list[_Candidate]] = {}
+    # Whether there is too much to try is known before any set is tried.
+    for kind, claim in asking.items():
+        candidates = _candidates(stage, claim, usable, budget)
+        if candidates is None:
+            return None
+        budget -= len(candidates)
+        numbers[kind] = candidates
+    known = {kind: _valid(stage, claim, numbers[kind], bit) for kind, claim in asking.items()}
     keys = [*((stage.target.uid, index) for index in stage.missing()), *movable]
     sets = [known[_kind(stage.claims[uid])] for uid, _ in keys]
     pieces = [
@@ -212,13 +215,11 @@ def _kind(claim: Claim) -> tuple[object, ...]:
     return claim.requests, claim.affinity, claim.host, claim.profile
 
 
-def _candidates(
-    stage: Stage, claim: Claim, usable: frozenset[DeviceID], budget: int
-) -> list[tuple[str, tuple[Device, ...]]] | None:
+def _candidates(stage: Stage, claim: Claim, usable: frozenset[DeviceID], budget: int) -> list[_Candidate] | None:
     """Sets of devices of one node that could do by their numbers; None when these are more than `budget`."""
     needed = least(claim)
     plain = not any(request.first_of or request.all_devices for request in claim.requests)
-    found: list[tuple[str, tuple[Device, ...]]] = []
+    found: list[_Candidate] = []
     for name, devices in stage.snapshot.inventory.items():
         kinds = {kind: [each for each in devices if each.id in usable and each.kind == kind] for kind in needed}
         most = Counter({kind: len(mine) for kind, mine in kinds.items()})
@@ -236,9 +237,7 @@ def _some(devices: Sequence[Device], sizes: Sequence[int]) -> list[tuple[Device,
     return [chosen for size in sizes for chosen in combinations(devices, size)]
 
 
-def _valid(
-    stage: Stage, claim: Claim, candidates: Sequence[tuple[str, tuple[Device, ...]]], bit: Mapping[DeviceID, int]
-) -> _Sets:
+def _valid(stage: Stage, claim: Claim, candidates: Sequence[_Candidate], bit: Mapping[DeviceID, int]) -> _Sets:
     """The candidates that would do for one replica."""
     valid: dict[int, tuple[PlacedDevice, ...]] = {}
     for node, chosen in candidates:

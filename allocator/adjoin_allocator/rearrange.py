@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,10 @@ def rearrangements(pieces: Sequence[Piece], free: int, limit: int) -> Iterator[R
         usable |= pieces[place].at
     reachable = [tuple(each for each in piece.sets if not each & ~usable) for piece in pieces]
 
+    sitting = {each: tuple(place for place in holders if pieces[place].at & each) for each in set(chain(*reachable))}
+
     def displaced(wanted: int, moved: frozenset[int]) -> list[int]:
-        return [place for place in holders if place not in moved and pieces[place].at & wanted]
+        return [place for place in sitting[wanted] if place not in moved]
 
     def bound(pending: Sequence[int], moved: frozenset[int], taken: int) -> int | None:
         """The least that is still to pay, or None when somebody cannot find room any more."""

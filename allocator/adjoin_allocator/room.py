@@ -87,7 +87,7 @@ def _nearest(stage: Stage, claim: Claim, spots: Spots) -> list[tuple[str, int]]:
             by_node.setdefault(replica.node, []).append(key)
     needed = least(claim)
     found = []
-    for name in {device.node for device in stage.devices.values()}:
+    for name in stage.nodes:
         free = _count(stage, name, spots, ())
         could = _count(stage, name, spots, by_node.get(name, ()))
         if all(could[kind] >= amount for kind, amount in needed.items()):

@@ -7,7 +7,7 @@ The snapshot is not changed, and nothing is decided: the answers are for advice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,6 +24,7 @@ from adjoin_allocator.model import (
     PlacedReplica,
     Pool,
     PreemptionRules,
+    natural_key,
 )
 from adjoin_allocator.nodes import closed
 from adjoin_allocator.results import Code, Placement, Plan
@@ -66,11 +67,15 @@ class Stage:
     devices: Mapping[DeviceID, Device] = field(init=False)
     free: frozenset[DeviceID] = field(init=False)
     _own_holds: Mapping[ClaimUID, ClaimHold | None] = field(init=False)
+    _bare: Pool = field(init=False)
+    _free: Mapping[str, frozenset[DeviceID]] = field(init=False)
     _single: Memo = field(default_factory=Memo)
+    _small: Memo = field(default_factory=Memo)
 
     def __post_init__(self) -> None:
         original = self.snapshot.pools[self.target.pool]
         self.pool = replace(original, preemption=PreemptionRules(), hold_after=None, optimise_milliseconds=0)
+        self._bare = replace(self.pool, tenants={})
         after = settled(self.snapshot, self.made)
         self._own_holds = {claim.uid: claim.hold for claim in after.claims}
         claims = tuple(replace(claim, hold=claim.hold or _PASSED_OVER) for claim in after.claims)
@@ -95,6 +100,15 @@ class Stage:
         }
         held = {device.id for claim in claims for replica in claim.placed for device in replica.devices}
         self.free = frozenset(self.devices.keys() - held - after.holds.keys())
+        by_node: dict[str, set[DeviceID]] = {device.node: set() for device in self.devices.values()}
+        for each in self.free:
+            by_node[self.devices[each].node].add(each)
+        self._free = {node: frozenset(devices) for node, devices in by_node.items()}
+
+    @property
+    def nodes(self) -> Collection[str]:
+        """Nodes with devices that can be given out."""
+        return self._free.keys()
 
     def _lost(self, uid: ClaimUID) -> tuple[int, ...]:
         answer = self.made.claims.get(uid)
@@ -115,11 +129,15 @@ class Stage:
 
     def free_on(self, node: str, spots: Spots, leaving: Collection[Key]) -> set[DeviceID]:
         """What is free on a node with replicas at `spots`, and `leaving` gone."""
-        taken = {device.id for _, devices in spots.values() for device in devices}
-        left = [*leaving, *(key for key in spots if key in self.movable)]
-        back = {device.id for key in left for device in self.movable[key].devices}
-        free = (self.free | back) - taken
-        return {device for device in free if device in self.devices and self.devices[device].node == node}
+        free = set(self._free[node])
+        for key in (*leaving, *spots):
+            replica = self.movable.get(key)
+            if replica is not None and replica.node == node:
+                free |= {device.id for device in replica.devices if device.id in self.devices}
+        for where, devices in spots.values():
+            if where == node:
+                free -= {device.id for device in devices}
+        return free
 
     # What plan() says
 
@@ -127,11 +145,8 @@ class Stage:
         """The base with replicas at their spots, those of `out` without any, and only `asks` asking."""
         gone = set(out)
         touched = {uid for uid, _ in (*spots, *gone)} | set(asks)
-        claims = tuple(
-            self._changed(claim, spots, gone, asking=claim.uid in asks) if claim.uid in touched else claim
-            for claim in self.base.claims
-        )
-        return replace(self.base, claims=claims)
+        changed = (self._changed(self.claims[uid], spots, gone, asking=uid in asks) for uid in touched)
+        return self.base.edited(put=changed)
 
     def _changed(self, claim: Claim, spots: Spots, gone: Collection[Key], *, asking: bool) -> Claim:
         placed = {
@@ -186,7 +201,7 @@ class Stage:
         )
         devices = self.snapshot.inventory[node]
         small = Snapshot(
-            pools={self.pool.name: replace(self.pool, tenants={})},
+            pools={self.pool.name: self._bare},
             nodes={node: self.snapshot.nodes[node]},
             inventory={node: devices},
             claims=(single,),
@@ -229,15 +244,34 @@ class Stage:
         return bool(placements) and len(present) >= self.target.gang_min
 
     def _agrees(self, key: Key, node: str, devices: Sequence[PlacedDevice], spots: Spots) -> bool:
-        """Whether plan() gives the replica this place when nothing else is free."""
-        arranged = self.arranged(spots, [key], [key[0]])
+        """Whether plan() gives the replica this place when nothing else is free: on its node, beside its siblings."""
+        claim = next(each for each in self.arranged(spots, [key], [key[0]]).claims if each.uid == key[0])
         ids = {device.id for device in devices}
-        others = {device: _OTHERS for device in self.devices if device not in ids}
-        answer = plan(replace(arranged, holds=others | dict(arranged.holds)), self.now, self.memo).claims.get(key[0])
+        where = {node, *(each.node for each in claim.placed if each.node in self.snapshot.inventory)}
+        inventory = {name: self.snapshot.inventory[name] for name in sorted(where, key=natural_key)}
+        mine = {device.id for each in claim.placed for device in each.devices}
+        here = [device.id for group in inventory.values() for device in group]
+        small = Snapshot(
+            pools={self.pool.name: self._bare},
+            nodes={name: self.snapshot.nodes[name] for name in inventory},
+            inventory=inventory,
+            # Who is there too counts with what it needs of the node beside devices.
+            claims=(claim, *(each for each in self._beside(spots, where) if each.uid != claim.uid)),
+            holds={device: _OTHERS for device in here if device not in ids and device not in mine},
+            shares=self.snapshot.shares,
+        )
+        answer = plan(small, self.now, self._small).claims.get(key[0])
         return answer is not None and any(
             each.index == key[1] and each.node == node and {device.id for device in each.devices} == ids
             for each in answer.placements
         )
+
+    def _beside(self, spots: Spots, where: Collection[str]) -> Iterator[Claim]:
+        """Claims that have a replica on one of these nodes, with these replicas alone and without devices."""
+        for claim in self.arranged(spots, (), ()).claims:
+            placed = tuple(replace(each, devices=()) for each in claim.placed if each.node in where)
+            if placed and claim.pool == self.pool.name:
+                yield replace(claim, placed=placed, hold=claim.hold or _PASSED_OVER)
 
 
 def least(claim: Claim) -> Mapping[str, int]:

@@ -249,7 +249,7 @@ def _make(hint: Any) -> _Codec:
     if origin is tuple:
         return _items(get_args(hint))
     if origin is Sequence:
-        return _items((*get_args(hint), ...))
+        return _items((*get_args(hint), Ellipsis))
     if origin is Mapping:
         return _mapping(*get_args(hint))
     if isinstance(hint, type) and issubclass(hint, StrEnum):

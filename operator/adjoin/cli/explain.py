@@ -72,6 +72,8 @@ def find_claim(source: Source, name: str, namespace: str) -> str:
     names = list(dict.fromkeys(each.partition("/")[2] for each in claims))
     close = get_close_matches(key.partition("/")[2], names, NEAR_NAMES)
     near = [each for name in close for each in claims if each.partition("/")[2] == name][:NEAR_NAMES]
+    if len(claims) <= NEAR_NAMES:
+        near = near or list(claims)
     hint = f"; there is {' and '.join(near)}" if near else f"; there are {len(claims)} others" if claims else ""
     raise NoAnswer(f"there is no DeviceClaim {key}{hint}")
 

@@ -175,7 +175,7 @@ class TestNames:
         [
             pytest.param(["trein-a"], "there is no DeviceClaim default/trein-a; there is team/train-a", id="misspelt"),
             pytest.param(["-n", "team", "train-b"], "team/train-b; there is other/train-b", id="another namespace"),
-            pytest.param(["team/xyz"], "team/xyz; there are 2 others", id="nothing near"),
+            pytest.param(["team/xyz"], "team/xyz; there is team/train-a and other/train-b", id="nothing near"),
         ],
     )
     def test_an_unknown_name(self, arguments: list[str], words: str) -> None:
@@ -195,6 +195,11 @@ class TestNames:
     def test_a_known_name(self, arguments: list[str]) -> None:
         ran = run("explain", *arguments, "-f", "-", "-o", "json", stdin=as_text(self.OBJECTS))
         assert (ran.shown["namespace"], ran.shown["name"]) == ("team", "train-a")
+
+    def test_of_many_only_their_number_is_told(self) -> None:
+        many = as_text([deviceclaim(f"train-{number}") for number in range(9)])
+        ran = run("explain", "xyz", "-f", "-", stdin=many)
+        assert ran.err == "error: there is no DeviceClaim default/xyz; there are 9 others\n"
 
     def test_no_claim_at_all(self) -> None:
         assert run("explain", "x", "-f", "-", stdin=as_text([POOL])).err == "error: there is no DeviceClaim default/x\n"

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, inf
 from typing import Final
 
 from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedReplica, Pool, Request, natural_key
@@ -144,19 +144,24 @@ def urgency(claim: Claim, now: float) -> int:
     return min(MOST_URGENT, ceil(MOST_URGENT * (1 - (claim.deadline - now) / DAY)))
 
 
-def usage(snapshot: Snapshot, pool: str) -> Mapping[str, Mapping[str, int]]:
+def tenant_of(pool: Pool, claim: Claim) -> str:
+    """Whose quota and share count for a claim; a pool without tenants has one for all, "" by name."""
+    return claim.tenant if pool.tenants else ""
+
+
+def usage(snapshot: Snapshot, pool: Pool) -> Mapping[str, Mapping[str, int]]:
     """By tenant and device name what its claims hold of a pool, in thousandths of a device."""
     kinds = {
         device.id: device.kind
         for devices in snapshot.inventory.values()
         for device in devices
-        if device.device_pool == pool
+        if device.device_pool == pool.name
     }
     held: dict[str, Counter[str]] = {}
     for claim in snapshot.claims:
-        if claim.pool != pool:
+        if claim.pool != pool.name:
             continue
-        mine = held.setdefault(claim.tenant, Counter())
+        mine = held.setdefault(tenant_of(pool, claim), Counter())
         for replica in claim.placed:
             for device in replica.devices:
                 if device.id in kinds and device.share is None:
@@ -168,7 +173,8 @@ def dominant_share(pool: Pool, used: Mapping[str, int], capacity: Mapping[str, i
     """The largest part of a device name that a tenant holds, divided by its weight."""
     shares = (amount / 1000 / capacity[name] for name, amount in used.items() if capacity.get(name))
     weight = pool.tenants[tenant].weight if tenant in pool.tenants else 1
-    return max(shares, default=0.0) / weight
+    share = max(shares, default=0.0)
+    return share / weight if weight > 0 else inf
 
 
 def turn(snapshot: Snapshot, made: Plan, claim: Claim, now: float) -> Turn:
@@ -176,16 +182,16 @@ def turn(snapshot: Snapshot, made: Plan, claim: Claim, now: float) -> Turn:
     pool = snapshot.pools.get(claim.pool)
     if pool is None:
         return Turn(claim.priority, 0, urgency(claim, now), 0.0, None, 0, ())
-    used, capacity = usage(snapshot, pool.name), _capacity(made, pool.name)
+    used, capacity = usage(snapshot, pool), _capacity(made, pool.name)
     shares = {
         tenant: dominant_share(pool, used.get(tenant, {}), capacity, tenant)
-        for tenant in {each.tenant for each in snapshot.claims if each.pool == pool.name}
+        for tenant in {tenant_of(pool, each) for each in snapshot.claims if each.pool == pool.name}
     }
 
     def key(each: Claim) -> tuple[int, float, float, str]:
         effective = each.priority + aging(pool, each, now) + urgency(each, now)
         age = now if each.created is None else each.created
-        return -effective, shares[each.tenant], age, each.uid if each.has_uid else ""
+        return -effective, shares[tenant_of(pool, each)], age, each.uid if each.has_uid else ""
 
     waiting = sorted((each for each in snapshot.claims if each.pool == pool.name and _lacks(each)), key=key)
     uids = [each.uid for each in waiting]
@@ -194,7 +200,7 @@ def turn(snapshot: Snapshot, made: Plan, claim: Claim, now: float) -> Turn:
         priority=claim.priority,
         aging=aging(pool, claim, now),
         urgency=urgency(claim, now),
-        dominant_share=shares.get(claim.tenant, 0.0),
+        dominant_share=shares.get(tenant_of(pool, claim), 0.0),
         position=None if position is None else position + 1,
         waiting=len(waiting),
         ahead=tuple(uids[: position or 0]),
@@ -217,7 +223,7 @@ def quota(snapshot: Snapshot, made: Plan, claim: Claim) -> tuple[QuotaLine, ...]
     pool = snapshot.pools.get(claim.pool)
     if pool is None:
         return ()
-    used = usage(snapshot, pool.name).get(claim.tenant, {})
+    used = usage(snapshot, pool).get(tenant_of(pool, claim), {})
     tenant = pool.tenants.get(claim.tenant)
     capacity = _capacity(made, pool.name)
     return tuple(
@@ -329,7 +335,7 @@ def _matches(request: Request, device: Device) -> bool:
 def _claims_in_the_way(
     snapshot: Snapshot, pool: Pool, claim: Claim, wanted: Mapping[DeviceID, Device], now: float
 ) -> Iterator[Holder]:
-    used = usage(snapshot, pool.name)
+    used = usage(snapshot, pool)
     for holder in snapshot.claims:
         if holder.uid == claim.uid:
             continue
@@ -341,7 +347,7 @@ def _claims_in_the_way(
         yield Holder(
             uid=holder.uid,
             name=f"{holder.namespace}/{holder.name}",
-            tenant=holder.tenant,
+            tenant=tenant_of(pool, holder),
             priority=holder.priority,
             since=min(times, default=None),
             releasing=holder.deleting or all(each.state is ReplicaState.RELEASING for each in here),
@@ -404,14 +410,16 @@ def may_evict(
     started = [each.allocated_at for each in holder.placed if each.allocated_at is not None]
     if started and now - min(started) < rules.min_runtime:
         return False, f"it has run for less than the {rules.min_runtime:g} s that are sure"
-    if holder.tenant == claim.tenant:
+    if tenant_of(pool, holder) == tenant_of(pool, claim):
         if not rules.within_tenant:
-            return False, "the pool evicts nobody within a tenant"
+            return False, "preemption.withinTenant is Never"
         lower = holder.priority < claim.priority
         return lower, "its priority is lower" if lower else "its priority is not lower"
     if rules.reclaim is Reclaim.NEVER:
-        return False, "the pool reclaims nothing from other tenants"
-    over = _over(pool, holder.tenant, used.get(holder.tenant, {}), {})
+        return False, "preemption.reclaim is Never"
+    # Only of what the claim asks for, and the holder has, does it matter that its tenant has too much.
+    shared = {request.kind for request in claim.requests} & {request.kind for request in holder.requests}
+    over = [name for name in _over(pool, holder.tenant, used.get(holder.tenant, {}), {}) if name in shared]
     if not over:
         return False, f"tenant {holder.tenant} is within its quota"
     if _over(pool, claim.tenant, used.get(claim.tenant, {}), asked(claim)):

@@ -1,16 +1,17 @@
 """Many replicas over the fabric: where all members of a claim go, chosen together.
 
 In come a claim's asks, its missing members and those in place, the pool's fabric tree, a placer and what others want;
-out come `Member`s, or a `Short` that says how many could be had and where. Nothing is taken here; members see each
+out comes an `Outcome`: `Member`s, or how many could be had and where. Nothing is taken here; members see each
 other's choices because they are chosen together.
 
-1. How many members each state of nodes holds (`seats`), for each value that members may have to share (`over: Gang`).
-2. Where no two members may share a value, they are placed by `apart`.
-3. Missing members of segments that have members in place join them.
-4. All others are spread over the tree (`spread`): the most members, then the smallest domain, then the least left over.
-5. Among equal layouts, and among nodes that hold as many, the objective of the choice in the node decides, then the
+1. Of several ways to serve a member (`firstOf`) only as many count, the best first, as the most members need.
+2. How many members each state of nodes holds (`seats`), for each value that members may have to share (`over: Gang`).
+3. Where no two members may share a value, they are placed by `apart`.
+4. Missing members of segments that have members in place join them.
+5. All others are spread over the tree (`spread`): the most members, then the smallest domain, then the least left over.
+6. Among equal layouts, and among nodes that hold as many, the objective of the choice in the node decides, then the
    less loaded node, then stable order.
-6. Indexes follow the tree: consecutive members share a node, a rack, a block as far as can be.
+7. Indexes follow the tree: consecutive members share a node, a rack, a block as far as can be.
 
 A gang that has no member in place gets at least `gang_min` or nothing; once it is in place, and for replicas that are
 no gang, as many as fit.
@@ -19,6 +20,7 @@ no gang, as many as fit.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -33,7 +35,7 @@ from adjoin_allocator.model import Affinity, Claim, Pool
 from adjoin_allocator.nodes import Having, PoolIndex, Value
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.seats import Key, Seat, SeatMemo, Seats, total
-from adjoin_allocator.spread import Ground, Lot, Shortage, Spreader, Wish
+from adjoin_allocator.spread import Ground, Lot, Share, Shortage, Spreader, Wish
 from adjoin_allocator.terms import Policy, ReplicaState
 
 VALUES = 256
@@ -173,6 +175,28 @@ def arrange(
     `most` what would be placed, or the most that could be had of a gang that would be too small. Costs a step for each
     node and some for each state of nodes, for each value that members may share.
     """
+    asks = gang.asks
+    states = 0
+    if len(asks) > 1 and not count_only:
+        # The fewest of the ways, the best first, with which as many members fit as with all of them.
+        wanted = _arrange(placer, memo, tree, gang, demand, what_if, True)
+        states = wanted.states
+
+        def enough(number: int) -> bool:
+            fewer = _arrange(placer, memo, tree, replace(gang, asks=asks[:number]), demand, what_if, True)
+            nonlocal states
+            states += fewer.states
+            return fewer.most >= wanted.most
+
+        asks = asks[: 1 + bisect_left(range(1, len(asks)), True, key=enough)]
+    found = _arrange(placer, memo, tree, replace(gang, asks=asks), demand, what_if, count_only)
+    return replace(found, states=found.states + states)
+
+
+def _arrange(
+    placer: Placer, memo: SeatMemo, tree: FabricTree, gang: Gang, demand: Demand, what_if: WhatIf, count_only: bool
+) -> Outcome:
+    """`arrange` for all the ways of a gang at once."""
     lines = [line for line in gang.claim.affinity if line.scope is None]
     shared = [at for at, line in enumerate(lines) if line.over_gang and line.policy is Policy.MATCH]
     choices: list[list[Value]] = []
@@ -293,7 +317,8 @@ class _Attempt:
     count_only: bool = False
     distinct: tuple[Line, ...] = ()
     _keys: dict[int, Key] = field(default_factory=dict)
-    _rooms: dict[int, int] = field(default_factory=dict)
+    _groups: list[Integers] = field(default_factory=list)
+    """Positions of nodes that hold a member, by state."""
 
     def run(self) -> _Trial:
         """Places what can be placed."""
@@ -391,7 +416,9 @@ class _Attempt:
         for key, positions in seats.groups().items():
             capacity = seats.capacity(key)
             if capacity:
-                rooms[np.asarray(positions)] = capacity
+                here = np.asarray(positions)
+                rooms[here] = capacity
+                self._groups.append(here)
                 for position in positions:
                     self._keys[position] = key
         if seats.room is not None:
@@ -427,16 +454,17 @@ class _Attempt:
         self, spreader: Spreader
     ) -> tuple[tuple[object, ...], Sequence[tuple[Lot, list[tuple[int, int]]]]] | None:
         """The best layout with its nodes: by lot, in rank order, positions and how many go there."""
+        single = spreader.single()
+        if single is not None:
+            number, nodes, left = single
+            position = self._pick_node(number, nodes, left)
+            cost = self._cost([(position, number)])
+            rank_above = tuple(int(column[position]) for column in left)
+            lot = Lot((), False, ((Share((position,), number, number),),))
+            return (-spreader.ground.depth, cost, rank_above), [(lot, [(position, number)])]
         layouts = spreader.layouts()
         if not layouts:
             return None
-        if layouts[0].level == spreader.ground.depth:
-            ranks = {layout.domain: layout.rank for layout in layouts}
-            number = layouts[0].members
-            (position,) = self._pick(ranks, number, 1, ranks)
-            layout = next(layout for layout in layouts if layout.domain == position)
-            cost = self._cost([(position, number)])
-            return (-layout.level, cost, layout.rank), [(layout.lots[0], [(position, number)])]
         best: tuple[tuple[object, ...], list[tuple[Lot, list[tuple[int, int]]]]] | None = None
         for layout in layouts[:LAYOUTS]:
             picked = [(lot, self._seat(lot)) for lot in layout.lots]
@@ -460,6 +488,20 @@ class _Attempt:
                     here += [(position, rest) for position in self._pick(left, rest, 1)]
             found += sorted(here)
         return found
+
+    def _pick_node(self, number: int, nodes: Integers, left: Sequence[Integers]) -> int:
+        """The best of these nodes for all members: by objective, what is left above, load and stable order."""
+        allowed = np.zeros(len(self.tree.index.views), dtype=bool)
+        allowed[nodes] = True
+        firsts: dict[int, tuple[int, ...]] = {}
+        for positions in self._groups:
+            mine = positions[allowed[positions]]
+            if len(mine):
+                order = np.lexsort((mine, *(column[mine] for column in reversed(left))))
+                first = int(mine[order[0]])
+                firsts[first] = tuple(int(column[first]) for column in left)
+        (position,) = self._pick(firsts, number, 1, firsts)
+        return position
 
     def _pick(
         self, positions: Iterable[int], each: int, number: int, ranks: Mapping[int, tuple[int, ...]] | None = None

@@ -122,15 +122,18 @@ class _Teller:
         loose = desk.ask(desk.edited(gang, replace(gang.claim, fabric=Fabric())))
         single = tuple(replace(line, over_gang=False) for line in gang.claim.affinity)
         alone = loose
+        bare = desk.edited(gang, replace(gang.claim, affinity=single, fabric=Fabric()))
         if single != gang.claim.affinity:
-            alone = desk.ask(desk.edited(gang, replace(gang.claim, affinity=single, fabric=Fabric())))
+            alone = desk.ask(bare)
         if loose.most >= self.needed:
             yield from self._fabric(loose.most)
         elif alone.most >= self.needed:
             yield from self._values(loose.most)
         yield from self._helps()
-        if alone.most < self.needed:
-            yield from self._scarce(alone.most)
+        # Whether devices are too few is asked of nodes whose hosts have room for any number.
+        devices = desk.ask(bare, WhatIf(hosts_count=False)) if gang.claim.host != NOTHING else alone
+        if devices.most < self.needed:
+            yield from self._scarce(devices.most)
 
     # The fabric
 
@@ -264,7 +267,11 @@ class _Teller:
         """Each of these alone would make it fit."""
         ledger = self.desk.placer.ledger.pools[self.gang.claim.pool]
         index = ledger.index
-        special = sorted(index.odd | ledger.returning)
+        special = [
+            at
+            for at, view in enumerate(index.views)
+            if view.offered != (1 << view.shape.size) - 1 or at in index.closed or ledger.back(at)
+        ]
         back = {at: ledger.back(at) & index.views[at].offered for at in special}
         told: list[tuple[Code, Mapping[int, int], Callable[[int, list[str]], str]]] = [
             (Code.DEVICE_RELEASING, back, lambda _, names: f"devices that are being released on {_listed(names)}"),

@@ -17,12 +17,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from itertools import compress
 from operator import is_not
 from typing import NamedTuple, TypeVar, cast
 
 from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.demand import Market, Want, want
+from adjoin_allocator.holders import Holders
 from adjoin_allocator.hosts import NOTHING, Hosts
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica
 from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
@@ -34,12 +36,16 @@ from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 QUESTIONS = 32
 """How many questions' buckets are kept up at once."""
 
+IDLE = 16
+"""So many decisions after they were last asked for, buckets are no longer kept up."""
+
 
 class Buckets:
     """The open nodes of a pool by state, for one question; every bucket lists positions in ascending order."""
 
     def __init__(self, sorts: Sequence[Sort], index: PoolIndex, free: Sequence[int]) -> None:
         self.sorts = sorts
+        self.idle = 0
         self.states: dict[State, list[int]] = {}
         states, closed = self.states, index.closed
         for position, (view, sort, mask) in enumerate(zip(index.views, sorts, free, strict=True)):
@@ -136,6 +142,14 @@ class PoolLedger:
         """Devices of a node that claims of the snapshot have."""
         return self._claims.get(position, 0) | self._claims_back.get(position, 0)
 
+    def claimed_by(self, position: int, back: bool) -> int:
+        """Devices of a node that claims of the snapshot have and keep, or give back."""
+        return (self._claims_back if back else self._claims).get(position, 0)
+
+    def others_back(self, position: int) -> int:
+        """Devices of a node that others than the snapshot's claims give back."""
+        return self._others_back.get(position, 0)
+
     def claimed(self, position: int, mask: int, back: bool, add: bool) -> None:
         """A claim of the snapshot holds these devices, or no longer does."""
         self._change(self._claims_back if back else self._claims, position, mask, add)
@@ -177,7 +191,7 @@ class PoolLedger:
             if len(old.views) != len(index.views) or old.pool is not index.pool:
                 return False
             for before, view in zip(old.views, index.views, strict=True):
-                if before is not view and (before.name != view.name or before.bit != view.bit):
+                if before is not view and (before.name != view.name or not before.bit.same(view.bit)):
                     return False
         self.index = index
         changed = {*(old.closed.keys() ^ index.closed.keys())}
@@ -216,7 +230,11 @@ class PoolLedger:
         return self.current is not None and self.current.classes.change(position, view)
 
     def tidy(self) -> None:
-        """Between decisions: gives up what is mostly made of states that are no more."""
+        """Between decisions: gives up what is mostly made of states that are no more, or not asked for any more."""
+        for key, buckets in list(self._buckets.items()):
+            buckets.idle += 1
+            if buckets.idle > IDLE:
+                del self._buckets[key]
         if self.current is not None and self.current.stale:
             self.current = States(self.current.classes, map(self.masks, range(len(self.free))))
 
@@ -227,6 +245,7 @@ class PoolLedger:
             while len(self._buckets) >= QUESTIONS:
                 del self._buckets[next(iter(self._buckets))]
             buckets = self._buckets[id(sorts)] = Buckets(sorts, self.index, self.free)
+        buckets.idle = 0
         return buckets
 
     def remembered(self, key: Hashable, make: Callable[[], _Answer]) -> _Answer:
@@ -321,6 +340,16 @@ class _Entry:
     back: bool
 
 
+class _Move(Enum):
+    """What the journal undoes."""
+
+    TAKE = auto()
+    GIVE_BACK = auto()
+    VACATE_KEPT = auto()
+    VACATE_BACK = auto()
+    VACATE_OTHERS = auto()
+
+
 class Ledger:
     """All pools of a decision.
 
@@ -331,6 +360,7 @@ class Ledger:
             are not in it.
         markets: By pool that is asked what replicas of its claims want; claims that are being deleted want nothing.
         hosts: What nodes have left beside devices.
+        holders: By pool which claim has what, and what that makes for each tenant.
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -339,8 +369,9 @@ class Ledger:
         self.lacking: dict[ClaimUID, tuple[int, ...]] = {}
         self.markets: dict[str, Market] = {}
         self.hosts = Hosts()
+        self.holders: dict[str, Holders] = {}
         self._nodes = nodes
-        self._journal: list[tuple[PoolLedger, int, int, bool, HostAsk, int]] = []
+        self._journal: list[tuple[PoolLedger, int, int, _Move, HostAsk, int]] = []
         self._claims = Claims(())
         self._known: dict[ClaimUID, _Known] = {}
         self._hands: dict[tuple[str, int], list[tuple[Claim, _Entry]]] = {}
@@ -388,7 +419,7 @@ class Ledger:
         """Gives free devices of one node away, to a replica whose pod needs this of the node too."""
         ledger = self.pools[pool]
         assert mask & ~ledger.free[position] == 0, "a device is given that is not free"
-        self._journal.append((ledger, position, mask, True, host, ledger.version))
+        self._journal.append((ledger, position, mask, _Move.TAKE, host, ledger.version))
         ledger.give(position, mask, add=True)
         if host != NOTHING:
             self.hosts.add(ledger.index.views[position].name, host, 1)
@@ -397,9 +428,26 @@ class Ledger:
         """Takes back devices that `take` gave away."""
         ledger = self.pools[pool]
         assert mask & ledger.free[position] == 0, "a device comes back that was not given"
-        self._journal.append((ledger, position, mask, False, host, ledger.version))
+        self._journal.append((ledger, position, mask, _Move.GIVE_BACK, host, ledger.version))
         ledger.give(position, mask, add=False)
         if host != NOTHING:
+            self.hosts.add(ledger.index.views[position].name, host, -1)
+
+    def vacate(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
+        """What if those who have these devices, and whose pods need this of the node, were gone: for asking only, never
+        for a plan that stands.
+        """
+        ledger = self.pools[pool]
+        for move, part in (
+            (_Move.VACATE_KEPT, ledger.claimed_by(position, back=False)),
+            (_Move.VACATE_BACK, ledger.claimed_by(position, back=True)),
+            (_Move.VACATE_OTHERS, ledger.others_back(position)),
+        ):
+            if part & mask:
+                self._journal.append((ledger, position, part & mask, move, NOTHING, ledger.version))
+                _vacate(ledger, position, part & mask, move, add=False)
+        if host != NOTHING:
+            self._journal.append((ledger, position, 0, _Move.GIVE_BACK, host, ledger.version))
             self.hosts.add(ledger.index.views[position].name, host, -1)
 
     def checkpoint(self) -> int:
@@ -409,11 +457,14 @@ class Ledger:
     def roll_back(self, mark: int) -> None:
         """Undoes everything since `mark`."""
         while len(self._journal) > mark:
-            ledger, position, mask, given, host, version = self._journal.pop()
-            ledger.give(position, mask, add=not given)
+            ledger, position, mask, move, host, version = self._journal.pop()
+            if move in (_Move.TAKE, _Move.GIVE_BACK):
+                ledger.give(position, mask, add=move is _Move.GIVE_BACK)
+            else:
+                _vacate(ledger, position, mask, move, add=True)
             ledger.version = version
             if host != NOTHING:
-                self.hosts.add(ledger.index.views[position].name, host, -1 if given else 1)
+                self.hosts.add(ledger.index.views[position].name, host, -1 if move is _Move.TAKE else 1)
 
     # Following snapshots
 
@@ -467,6 +518,7 @@ class Ledger:
             entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
             place = (entry.pool.index.pool.name, entry.position)
             self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
+            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back)
         self._trade(claim, known.wanted, -1)
         self.lacking.pop(claim.uid, None)
 
@@ -488,6 +540,7 @@ class Ledger:
         self.pools = {name: PoolLedger(self._nodes, index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
         self.markets, self._hands = {}, {}
+        self.holders = {name: Holders(index) for name, index in indexes.items()}
         self.hosts.enter(snapshot.nodes, anew=True)
 
         def age(claim: Claim) -> tuple[float, str]:
@@ -526,7 +579,9 @@ class Ledger:
         wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
         self._known[claim.uid] = _Known(claim, entries, wanted)
         for entry in entries:
-            self._hands.setdefault((entry.pool.index.pool.name, entry.position), []).append((claim, entry))
+            pool = entry.pool.index.pool.name
+            self._hands.setdefault((pool, entry.position), []).append((claim, entry))
+            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back)
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
@@ -563,6 +618,13 @@ class Ledger:
             if found is not None:
                 index, position, bit = found
                 self.pools[index.pool.name].taken(position, 1 << bit, hold.kind is HoldKind.RELEASING, add)
+
+
+def _vacate(ledger: PoolLedger, position: int, mask: int, move: _Move, add: bool) -> None:
+    if move is _Move.VACATE_OTHERS:
+        ledger.taken(position, mask, back=True, add=add)
+    else:
+        ledger.claimed(position, mask, back=move is _Move.VACATE_BACK, add=add)
 
 
 def _doubled(replica: PlacedReplica) -> bool:

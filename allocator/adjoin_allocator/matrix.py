@@ -84,6 +84,8 @@ class Matrix:
             no addresses at all.
         nic_aliases: What else each NIC row is called; without entries where there is nothing.
         silent: Rows of which the text does not say what NVLinks they have.
+        ways: The words over PCIe alone, where the text tells them beside the NVLinks; without entries where it has no
+            NVLinks or tells nothing beside them.
     """
 
     gpus: tuple[str, ...]
@@ -95,6 +97,7 @@ class Matrix:
     addresses: tuple[PciAddress, ...] = ()
     nic_aliases: tuple[tuple[str, ...], ...] = ()
     silent: frozenset[int] = frozenset()
+    ways: tuple[tuple[str | None, ...], ...] = ()
 
 
 def nvlinks(word: str) -> int | None:

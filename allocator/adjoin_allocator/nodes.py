@@ -11,8 +11,9 @@ two snapshots is not looked at again. Keeping them changes speed and nothing els
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 from adjoin_allocator.cel import AttributeScalar, Selector
 from adjoin_allocator.demand import Bundle, Demand, Stake, Want, bundles, stakes
@@ -103,11 +104,60 @@ class Question:
 
 Tally = tuple[tuple[str, Standing, int], ...]
 
+Layout = Mapping[tuple[str, int, str], int]
+"""Where a device stands among those of a node, by driver, number of its DRA pool on the node, and name. Nodes whose
+devices are called alike share one."""
+
+
+class Bits(Mapping[DeviceID, int]):
+    """Places of a node's devices, by name; equal for nodes only when all names are."""
+
+    __slots__ = ("layout", "pools")
+
+    def __init__(self, pools: tuple[str, ...], layout: Layout) -> None:
+        self.pools = pools
+        self.layout = layout
+
+    def __getitem__(self, device: DeviceID) -> int:
+        driver, pool, name = device
+        try:
+            return self.layout[driver, self.pools.index(pool), name]
+        except ValueError:
+            raise KeyError(device) from None
+
+    def __iter__(self) -> Iterator[DeviceID]:
+        return (DeviceID(driver, self.pools[number], name) for driver, number, name in self.layout)
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    def same(self, other: Bits) -> bool:
+        """Whether all devices have the same names and places."""
+        return self.pools == other.pools and (self.layout is other.layout or self.layout == other.layout)
+
+
+_STANDINGS = tuple(Standing)
+
+_Interned = TypeVar("_Interned", bound=Hashable)
+
+FEW = 4
+"""Nodes of one DRA pool that are looked through for a device."""
+
 SELECTIONS = 64
 """How many selector lists, and how many attributes, a node remembers."""
 
 SHAPES = 4096
 """How many shapes are remembered for sharing; a cluster has a few dozen."""
+
+
+@dataclass(slots=True, eq=False)
+class _Looks:
+    """What was found of a node's devices."""
+
+    eligible: dict[tuple[str, tuple[Selector, ...]], int] = field(default_factory=dict)
+    sharing: dict[str, Mapping[Value, int]] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
+    bundles: dict[Want, tuple[Bundle, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -118,7 +168,7 @@ class NodeView:
     order: tuple[tuple[str | int, ...], str]
     pool: Pool
     devices: tuple[Device, ...]
-    bit: Mapping[DeviceID, int]
+    bit: Bits
     shape: Shape
     standing: Mapping[Standing, int]
     offered: int
@@ -127,10 +177,13 @@ class NodeView:
     mismatch: Mismatch | None
     whole: int
     """All devices."""
-    _eligible: dict[tuple[str, tuple[Selector, ...]], int] = field(default_factory=dict)
-    _sharing: dict[str, Mapping[Value, int]] = field(default_factory=dict)
-    _values: dict[str, Values] = field(default_factory=dict)
-    _bundles: dict[Want, tuple[Bundle, ...]] = field(default_factory=dict)
+    _known: _Looks | None = None
+
+    @property
+    def _looks(self) -> _Looks:
+        if self._known is None:
+            self._known = _Looks()
+        return self._known
 
     def eligible(self, kind: str, selectors: tuple[Selector, ...]) -> int:
         """Devices of that name that every selector matches, whoever holds them and however they stand."""
@@ -138,48 +191,48 @@ class NodeView:
         if not selectors or not mask:
             return mask
         key = (kind, selectors)
-        found = self._eligible.get(key)
+        found = self._looks.eligible.get(key)
         if found is None:
             found = 0
             for index, device in enumerate(self.devices):
                 if mask >> index & 1 and match_all(selectors, device).matched:
                     found |= 1 << index
-            if len(self._eligible) >= SELECTIONS:
-                self._eligible.clear()
-            self._eligible[key] = found
+            if len(self._looks.eligible) >= SELECTIONS:
+                self._looks.eligible.clear()
+            self._looks.eligible[key] = found
         return found
 
     def values(self, name: str) -> Values:
         """Who shares which value of an attribute (full name or alias)."""
-        found = self._values.get(name)
+        found = self._looks.values.get(name)
         if found is None:
             found = tuple(sorted(set(self.sharing(name).values())))
-            if len(self._values) >= SELECTIONS:
-                self._values.clear()
-            self._values[name] = found
+            if len(self._looks.values) >= SELECTIONS:
+                self._looks.values.clear()
+            self._looks.values[name] = found
         return found
 
     def sharing(self, name: str) -> Mapping[Value, int]:
         """Which devices have which value of an attribute (full name or alias)."""
-        found = self._sharing.get(name)
+        found = self._looks.sharing.get(name)
         if found is None:
             shared: dict[Value, int] = {}
             for index, device in enumerate(self.devices):
                 for value in attribute_values(device, self.pool, name) or ():
                     key = (type(value), value)
                     shared[key] = shared.get(key, 0) | 1 << index
-            if len(self._sharing) >= SELECTIONS:
-                self._sharing.clear()
-            found = self._sharing[name] = shared
+            if len(self._looks.sharing) >= SELECTIONS:
+                self._looks.sharing.clear()
+            found = self._looks.sharing[name] = shared
         return found
 
     def bundles(self, want: Want) -> tuple[Bundle, ...]:
         """Where a want has places on the node, whoever holds the devices."""
-        found = self._bundles.get(want)
+        found = self._looks.bundles.get(want)
         if found is None:
-            if len(self._bundles) >= SELECTIONS:
-                self._bundles.clear()
-            found = self._bundles[want] = bundles(
+            if len(self._looks.bundles) >= SELECTIONS:
+                self._looks.bundles.clear()
+            found = self._looks.bundles[want] = bundles(
                 want,
                 [self.eligible(kind, selectors) for kind, selectors in want.requests],
                 {line.attribute: self.values(line.attribute) for line in want.lines if line.attribute},
@@ -197,6 +250,7 @@ class PoolIndex:
         closed: By position why a node takes nothing new, as a class and a sentence; absent when it does.
         tally: Devices by name and standing, whoever holds them.
         shapes: All shapes that occur.
+        uneven: Positions of nodes that have a device which is not offered.
     """
 
     pool: Pool
@@ -206,6 +260,12 @@ class PoolIndex:
     tally: Mapping[tuple[str, Standing], int]
     mismatches: tuple[Mismatch, ...]
     shapes: frozenset[Shape]
+    uneven: frozenset[int]
+
+    @property
+    def odd(self) -> frozenset[int]:
+        """Positions of nodes that are closed or have a device which is not offered."""
+        return self.uneven | self.closed.keys()
 
 
 GONE = "gone"
@@ -250,7 +310,13 @@ class Nodes:
         self._nodes: dict[str, _Compiled] = {}
         self._pools: dict[str, PoolIndex] = {}
         self._shapes: dict[tuple[object, ...], Shape] = {}
-        self._where: dict[DeviceID, NodeView] = {}
+        self._where: dict[tuple[str, str], tuple[NodeView, ...]] = {}
+        """By driver and DRA pool the views that have devices of it, up to `FEW`."""
+        self._crowded: dict[DeviceID, NodeView] = {}
+        """Devices of DRA pools that span more nodes than that, on the others."""
+        self._interned: dict[Hashable, Hashable] = {}
+        self._standings: dict[tuple[int, ...], Mapping[Standing, int]] = {}
+        self._layouts: dict[tuple[tuple[str, int, str], ...], Layout] = {}
         self._sorts: dict[tuple[tuple[int, ...], tuple[Values, ...], tuple[Stake, ...], bool], Sort] = {}
         self._symmetries: dict[Shape, Symmetry] = {}
         self._slowest: dict[tuple[str, str, tuple[Selector, ...]], tuple[PoolIndex, int]] = {}
@@ -294,11 +360,13 @@ class Nodes:
 
     def locate(self, device: DeviceID) -> tuple[PoolIndex, int, int] | None:
         """Where a device is: its pool's index, the position of its node and its bit; None when no pool has it."""
-        view = self._where.get(device)
-        if view is None:
-            return None
-        index = self._pools[view.pool.name]
-        return index, index.position[view.name], view.bit[device]
+        crowded = self._crowded.get(device)
+        for view in (*self._where.get((device.driver, device.pool), ()), *((crowded,) if crowded else ())):
+            bit = view.bit.get(device)
+            if bit is not None:
+                index = self._pools[view.pool.name]
+                return index, index.position[view.name], bit
+        return None
 
     def sorts(self, index: PoolIndex, question: Question) -> tuple[Sort, ...]:
         """The sort of each node. Costs the evaluation of the selectors on devices that they were not yet tried on."""
@@ -388,7 +456,7 @@ class Nodes:
             if node is None or node.source is not devices:
                 if node is not None:
                     self._drop(node)
-                node = _Compiled(devices, tuple(sorted({device.device_pool for device in devices})), {})
+                node = _Compiled(devices, self._same(tuple(sorted({device.device_pool for device in devices}))), {})
                 nodes[name] = node
             for pool_name in node.pools:
                 pool, view = snapshot.pools.get(pool_name), node.views.get(pool_name)
@@ -406,9 +474,15 @@ class Nodes:
             self._drop_view(view)
 
     def _drop_view(self, view: NodeView) -> None:
-        for device in view.bit:
-            if self._where.get(device) is view:
-                del self._where[device]
+        for place in {(device.id.driver, device.id.pool) for device in view.devices}:
+            left = tuple(other for other in self._where.get(place, ()) if other is not view)
+            if left:
+                self._where[place] = left
+            else:
+                self._where.pop(place, None)
+        for device in view.devices if self._crowded else ():
+            if self._crowded.get(device.id) is view:
+                del self._crowded[device.id]
 
     def _gather(self, pool: Pool, views: list[NodeView], objects: Mapping[str, Node]) -> PoolIndex:
         old = self._pools.get(pool.name)
@@ -427,37 +501,73 @@ class Nodes:
                 tally[kind, standing] += count * times
         mismatches = tuple(view.mismatch for view in ordered if view.mismatch is not None)
         shapes = frozenset(view.shape for view in ordered)
-        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes)
+        uneven = frozenset(place for place, view in enumerate(ordered) if view.offered != view.whole)
+        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes, uneven)
 
     def _compile(self, name: str, pool: Pool, beside: tuple[Device, ...]) -> NodeView:
-        devices = tuple(device for device in beside if device.device_pool == pool.name)
+        devices = tuple([device for device in beside if device.device_pool == pool.name])
+        devices = beside if len(devices) == len(beside) else devices
         wiring, mismatch = wire(devices, pool, beside)
         kinds: dict[str, int] = {}
-        standing = dict.fromkeys(Standing, 0)
+        standing = [0] * len(_STANDINGS)
         for index, device in enumerate(devices):
             kinds[device.kind] = kinds.get(device.kind, 0) | 1 << index
-            standing[device.standing] |= 1 << index
+            standing[_STANDINGS.index(device.standing)] |= 1 << index
+        by_standing = self._standing(tuple(standing))
         view = NodeView(
             name=name,
             order=natural_key(name),
             pool=pool,
             devices=devices,
-            bit={device.id: index for index, device in enumerate(devices)},
+            bit=self._bits(devices),
             shape=self._shape(wiring, kinds, devices),
-            standing=standing,
-            offered=standing[Standing.OFFERED],
-            tally=tuple(
-                (kind, stand, (mask & devices_).bit_count())
-                for kind, mask in kinds.items()
-                for stand, devices_ in standing.items()
-                if mask & devices_
+            standing=by_standing,
+            offered=by_standing[Standing.OFFERED],
+            tally=self._same(
+                tuple(
+                    [
+                        (kind, stand, (mask & there).bit_count())
+                        for kind, mask in kinds.items()
+                        for stand, there in by_standing.items()
+                        if mask & there
+                    ]
+                )
             ),
             mismatch=mismatch,
             whole=(1 << len(devices)) - 1,
         )
-        for device in devices:
-            self._where[device.id] = view
+        for place in {(device.id.driver, device.id.pool) for device in devices}:
+            known = self._where.get(place, ())
+            if len(known) < FEW:
+                self._where[place] = (view, *known)
+            else:
+                mine = (device.id for device in devices if (device.id.driver, device.id.pool) == place)
+                self._crowded.update(dict.fromkeys(mine, view))
         return view
+
+    def _bits(self, devices: tuple[Device, ...]) -> Bits:
+        pools = self._same(tuple(dict.fromkeys(device.id.pool for device in devices)))
+        names = tuple([(device.id.driver, pools.index(device.id.pool), device.id.device) for device in devices])
+        layout = self._layouts.get(names)
+        if layout is None:
+            if len(self._layouts) >= SHAPES:
+                self._layouts.clear()
+            layout = self._layouts[names] = {name: place for place, name in enumerate(names)}
+        return Bits(pools, layout)
+
+    def _standing(self, masks: tuple[int, ...]) -> Mapping[Standing, int]:
+        known = self._standings.get(masks)
+        if known is None:
+            if len(self._standings) >= SHAPES:
+                self._standings.clear()
+            known = self._standings[masks] = dict(zip(_STANDINGS, masks, strict=True))
+        return known
+
+    def _same(self, value: _Interned) -> _Interned:
+        """The first value that was equal to this one: nodes are alike, and need be in memory once."""
+        if len(self._interned) >= SHAPES:
+            self._interned.clear()
+        return cast(_Interned, self._interned.setdefault(value, value))
 
     def _shape(self, wiring: Wiring, kinds: Mapping[str, int], devices: tuple[Device, ...]) -> Shape:
         performance = tuple(device.performance for device in devices)

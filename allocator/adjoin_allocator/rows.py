@@ -9,9 +9,9 @@ is believed only when there is no such identity and the matrix has exactly as ma
 type, in any pool and whoever holds them or keeps them back: rows are positions in the machine, so a device that cannot
 be given out still has its row. A list of identities that does not name a device is never overruled by order.
 
-A text with PCI addresses (XML) is believed by address alone: GPUs and NICs by theirs, a NIC that publishes none by its
-name, a GPU that publishes none by its uuid in the list beside the text. Devices of one address (parts of a card) share
-its row. Nothing there is matched by order.
+A text with PCI addresses (XML) is read by address: GPUs and NICs by theirs, a NIC that publishes none by its name, a
+GPU that publishes none by its uuid in the list beside the text. Devices of one address (parts of a card) share its row.
+Order is left for a type of which no device on the node says anything of itself, with as many rows as devices.
 """
 
 from __future__ import annotations
@@ -119,7 +119,17 @@ def _addressed(
     if listed and len(gpu_ids) != len(matrix.gpus):
         return Misfit(f"the list of GPUs beside it has {len(gpu_ids)} entries, the text {len(matrix.gpus)} GPUs")
     rows: dict[int, int] = {}
+    for kind in (DeviceType.GPU, DeviceType.RDMA):
+        mine = [index for index in own if beside[index].type is kind]
+        if mine and not matrix.unsorted and not _tells(matrix, beside, kind, bool(listed)):
+            found = _gpus_by_order(matrix, beside) if kind is DeviceType.GPU else _nics_by_order(matrix, beside, mine)
+            if isinstance(found, Misfit):
+                return found
+            order = _order_of_rows(matrix, kind)
+            rows |= {index: order[found[index]] for index in mine}
     for index in own:
+        if index in rows:
+            continue
         device = beside[index]
         row = by_address.get(device.pci)
         by_uuid = next((listed[identity] for identity in device.ids if identity in listed), None)
@@ -132,6 +142,23 @@ def _addressed(
             return Misfit(_stranger(matrix, device, row))
         rows[index] = row
     return rows
+
+
+def _tells(matrix: Matrix, beside: Sequence[Sighting], kind: DeviceType, listed: bool) -> bool:
+    """Whether any device of a type says something of itself, or a list does for all of them."""
+    devices = [device for device in beside if device.type is kind]
+    if kind is DeviceType.GPU:
+        return listed or any(device.pci for device in devices)
+    return any(nic.pci or nic.nic_names or _named_row(matrix, nic) is not None for nic in devices)
+
+
+def _order_of_rows(matrix: Matrix, kind: DeviceType) -> list[int]:
+    """The rows of a type as `nvidia-smi` numbers its own: GPUs by address, NICs by name where all have one."""
+    if kind is DeviceType.GPU:
+        return list(range(len(matrix.gpus)))
+    rows = list(range(len(matrix.gpus), len(matrix.gpus) + len(matrix.nics)))
+    names = dict(zip(rows, matrix.nic_devices, strict=True))
+    return rows if None in names.values() else sorted(rows, key=lambda row: natural_key(names[row] or ""))
 
 
 def _named_row(matrix: Matrix, nic: Sighting) -> int | None:

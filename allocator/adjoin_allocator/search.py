@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 
 from adjoin_allocator.demand import Stake, places
-from adjoin_allocator.hierarchy import NO_PAIRS, Vertex
+from adjoin_allocator.hierarchy import NO_PAIRS, Vertex, lowest, walk
 from adjoin_allocator.pairing import pair
 from adjoin_allocator.topology import bits
 
@@ -275,7 +275,7 @@ class _Search:
                 value = 1 << self._layout.field(1)
                 exclusive |= value
                 self._marks.append((requests, mask, value))
-                self._closing(_lowest(self.problem.tree, mask)).clear |= value
+                self._closing(lowest(self.problem.tree, mask)).clear |= value
         return exclusive
 
     def _lay_island(self, island: int, price: int) -> None:
@@ -285,7 +285,7 @@ class _Search:
         takeable = island & self._all
         if not takeable:
             return
-        vertex = _lowest(self.problem.tree, takeable)
+        vertex = lowest(self.problem.tree, takeable)
         closing = self._closing(vertex)
         test = 0
         for request, candidates in enumerate(self.problem.candidates):
@@ -313,7 +313,7 @@ class _Search:
             takeable |= mask & self._all
         if not takeable:
             return
-        vertex = _lowest(self.problem.tree, takeable)
+        vertex = lowest(self.problem.tree, takeable)
         closing = self._closing(vertex)
         parts = []
         for mask, needed in zip(masks, counts, strict=True):
@@ -582,24 +582,7 @@ def _price(weight: Weight, code: int) -> int:
 def _explicit(tree: Vertex) -> Mapping[int, list[Vertex]]:
     """By relation the vertices from which it does not follow the tree."""
     found: dict[int, list[Vertex]] = {}
-    for vertex in _walk(tree):
+    for vertex in walk(tree):
         for relation in vertex.explicit:
             found.setdefault(relation, []).append(vertex)
     return found
-
-
-def _walk(vertex: Vertex) -> Iterator[Vertex]:
-    yield vertex
-    for part in vertex.parts:
-        yield from _walk(part)
-
-
-def _lowest(vertex: Vertex, mask: int) -> Vertex:
-    """The lowest vertex that holds all of `mask`."""
-    while True:
-        for part in vertex.parts:
-            if not mask & ~part.mask:
-                vertex = part
-                break
-        else:
-            return vertex

@@ -168,6 +168,9 @@ def together(signature: Signature, number: int) -> Signature:
             tuple(Term(moved(term.left, at), moved(term.right, at)) for at in members for term in terms)
             for terms in signature.slots
         ),
+        order=signature.order,
+        spread=signature.spread,
+        least=signature.least * number,
     )
 
 

@@ -163,8 +163,8 @@ class Ground:
         """
         if not len(self.held_at):
             return None
-        domains = np.unique(self.tree.domains(level)[self.held_at])
-        return int(domains[0]) if len(domains) == 1 else -1
+        domains = self.tree.domains(level)[self.held_at]
+        return int(domains[0]) if int(domains.min()) == int(domains.max()) else -1
 
     def uses(self, level: int) -> frozenset[int]:
         """Domains of the level with members in place."""
@@ -331,6 +331,23 @@ class Spreader:
             Layout(level, domain, members, rank, tables.lots(level, domain)) for rank, domain in ranked if rank == least
         ]
 
+    def single(self) -> tuple[int, Integers, list[Integers]] | None:
+        """Where one node takes all members: how many they are, such nodes, and by position what is left over in the
+        domains above, the finest first. None where no node does, or fewer than the least fit.
+        """
+        members = self.members()
+        if members < max(1, self.wish.least):
+            return None
+        level, domains = self.candidates()
+        if level != self.ground.depth:
+            return None
+        left = []
+        for upper in range(level - 1, WHOLE, -1):
+            above = self.ground.tree.domains(upper)
+            totals = np.append(self.ground.totals(upper), 0)  # -1, no domain, is the last one.
+            left.append(totals[above])
+        return members, np.asarray(domains), left
+
     def _left_above(self, level: int, domain: int) -> tuple[int, ...]:
         """What is left in the domains above, the finest first."""
         found = []
@@ -401,7 +418,7 @@ class _Tables:
         used = np.flatnonzero(ground.room)
         above, here = tree.domains(self.top)[used], tree.domains(level)[used]
         loose = np.bincount(above[(here < 0) & (above >= 0)], minlength=1)
-        known = np.unique(here[here >= 0])
+        known = np.flatnonzero(np.bincount(here[here >= 0], minlength=1)) if len(here) else here
         over = tree.domains(self.top)[ground.first(level)[known]]
         counts = np.bincount(over[over >= 0], minlength=1)
         most = max(int(ground.totals(level).max(initial=0)), int(ground.room.max(initial=0)))

@@ -248,16 +248,20 @@ def _compile(facts: tuple[tuple[_Key, ...], ...], rows: tuple[int | None, ...], 
         return compile_wiring(Shape((switches, roots, numas)))
     printed = [None if row is None else matrix.numa[row] for row in rows]
     numas = tuple(fact or column for fact, column in zip(numas, printed, strict=True))
-    cells = tuple(tuple(_cell(matrix, row, column) for column in rows) for row in rows)
+    cells = _between(matrix.cells, rows)
     silent = sum(1 << device for device, row in enumerate(rows) if row in matrix.silent)
-    return compile_wiring(Shape((switches, roots, numas), cells, gpus, silent))
+    ways = _between(matrix.ways, rows) if matrix.ways else ()
+    return compile_wiring(Shape((switches, roots, numas), cells, gpus, silent, ways))
 
 
-def _cell(matrix: Matrix, row: int | None, column: int | None) -> str | None:
-    """The word between the devices of two rows. Two devices of one row are parts of a card, on one switch port."""
-    if row is None or column is None:
-        return None
-    return "PIX" if row == column else matrix.cells[row][column]
+def _between(words: Sequence[Sequence[str | None]], rows: Sequence[int | None]) -> tuple[tuple[str | None, ...], ...]:
+    """The words between the devices of these rows. Two devices of one row are parts of a card, on one switch port."""
+    return tuple(
+        tuple(
+            None if row is None or column is None else "PIX" if row == column else words[row][column] for column in rows
+        )
+        for row in rows
+    )
 
 
 def _fact(key: _Key) -> Fact:

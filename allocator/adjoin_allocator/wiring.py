@@ -176,12 +176,15 @@ class Shape(NamedTuple):
         cells: The matrix between the devices, None where it says nothing; empty without a matrix.
         gpus: Mask of the devices that are GPUs and in the matrix.
         silent: Mask of the devices of which the matrix does not say what NVLinks they have.
+        ways: The words over PCIe alone, where they are told beside the NVLinks; else empty. They tell which parts two
+            devices share, and nothing of how near they are.
     """
 
     facts: tuple[tuple[Fact, ...], ...]
     cells: tuple[tuple[str | None, ...], ...] = ()
     gpus: int = 0
     silent: int = 0
+    ways: tuple[tuple[str | None, ...], ...] = ()
 
 
 class _Pair(NamedTuple):
@@ -213,6 +216,9 @@ def compile_wiring(shape: Shape) -> Wiring:
         level[one][other] = level[other][one] = decisive if decisive in _PRINTED else LEVELS[nearest]
         if pair.word is not None and SCOPES[_rank_of(pair.word)] in pair.by_cell:
             wires.append((one, other, SCOPES[_rank_of(pair.word)]))
+        way = shape.ways[one][other] if shape.ways else None
+        if way is not None and way != pair.word and SCOPES[_rank_of(way)] in _PROVEN_BY_RANK[_rank_of(way)]:
+            wires.append((one, other, SCOPES[_rank_of(way)]))
         for scope in SCOPES:
             if scope in pair.met:
                 _mark(met[scope], one, other)

@@ -27,7 +27,13 @@ def test_a_picture_can_be_read(name: str) -> None:
 
 def test_the_page_shows_every_picture_and_no_other() -> None:
     shown = re.findall(r"!\[[^\]]+\]\(pictures/([\w-]+\.svg)\)", PAGE.read_text())
-    assert sorted(shown) == sorted(PICTURES) == sorted(path.name for path in FOLDER.glob("*.svg"))
+    assert sorted(shown) == sorted(PICTURES)
+
+
+def test_every_picture_is_shown_by_a_page() -> None:
+    pages = "".join(page.read_text() for page in PAGE.parent.glob("*.md"))
+    for picture in FOLDER.glob("*.svg"):
+        assert f"pictures/{picture.name})" in pages, picture.name
 
 
 def test_the_page_links_to_what_is_there() -> None:

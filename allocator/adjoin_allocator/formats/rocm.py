@@ -22,8 +22,8 @@ _NOTHING = "0"
 
 
 def is_showtopo(text: str) -> bool:
-    """Whether the text is the output of `rocm-smi`."""
-    return "ROCm System Management Interface" in text or "between two GPUs" in text
+    """Whether the text is the output of `rocm-smi`: it has one of its titles."""
+    return any(_is_title(line.strip()) for _, line in significant_lines(text))
 
 
 def read(text: str) -> Matrix:
@@ -31,7 +31,7 @@ def read(text: str) -> Matrix:
     lines = [(number, line.strip()) for number, line in significant_lines(text)]
     start = next((index for index, (_, line) in enumerate(lines) if _title(line) == _LINKS), None)
     if start is None:
-        first = next((number for number, line in lines if is_showtopo(line)), 0)
+        first = next(number for number, line in lines if _is_title(line))
         problem = "no table Link Type between two GPUs follows; `rocm-smi --showtopo` prints it"
         raise MatrixError(first, problem)
     gpus, cells = _table(lines[start][0], lines[start + 1 :])
@@ -43,6 +43,11 @@ def read(text: str) -> Matrix:
         cells=cells,
         numa=tuple(numa.get(gpu) for gpu in gpus),
     )
+
+
+def _is_title(line: str) -> bool:
+    title = _title(line) or ""
+    return title == "rocm system management interface" or title.endswith(" between two gpus")
 
 
 def _title(line: str) -> str | None:

@@ -111,15 +111,12 @@ def matrix_of(rows: Sequence[Row], links: Mapping[frozenset[Row], int]) -> Matri
     Rows are ordered by address, as `nvidia-smi` orders its own. They have passed `check_rows`.
     """
     ordered = sorted(rows, key=lambda row: (_ORDER[row.kind], not row.address, row.address, row.names))
-    cells: list[list[str | None]] = [[SELF] * len(ordered) for _ in ordered]
+    ways: list[list[str | None]] = [[SELF] * len(ordered) for _ in ordered]
     between: dict[tuple[int, int, PciAddress, PciAddress], str | None] = {}
     for index, one in enumerate(ordered):
         for column in range(index):
             other = ordered[column]
-            count = links.get(frozenset((one, other))) if links else None
-            if count:
-                word: str | None = f"NV{count}"
-            elif not (one.placed and other.placed):
+            if not (one.placed and other.placed):
                 word = None
             elif one.way and other.way:
                 # Whole bundles of devices hang from one part, and ways are what takes time to compare. Behind a part
@@ -130,7 +127,12 @@ def matrix_of(rows: Sequence[Row], links: Mapping[frozenset[Row], int]) -> Matri
                 word = between[key]
             else:
                 word = _apart(one, other)
-            cells[index][column] = cells[column][index] = word
+            ways[index][column] = ways[column][index] = word
+    cells = [list(row) for row in ways]
+    place = {row: index for index, row in enumerate(ordered)}
+    for pair, count in links.items():
+        index, column = (place[row] for row in pair)
+        cells[index][column] = cells[column][index] = f"NV{count}"
     gpus, nics, unsorted = ([row for row in ordered if row.kind is kind] for kind in _ORDER)
     return Matrix(
         gpus=tuple(row.title for row in gpus),
@@ -142,6 +144,7 @@ def matrix_of(rows: Sequence[Row], links: Mapping[frozenset[Row], int]) -> Matri
         addresses=tuple(row.address for row in ordered),
         nic_aliases=tuple(row.names[1:] for row in nics),
         silent=frozenset(index for index, row in enumerate(ordered) if row.silent),
+        ways=tuple(map(tuple, ways)) if links else (),
     )
 
 

@@ -117,8 +117,8 @@ def _add_topology(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "topology",
         help="how a node is wired and who has its devices",
         description="Shows a node as a tree of NUMA nodes, root complexes, switches and devices, with its NVLink "
-        "groups and who holds what: of a cluster, or of objects from files. Exit status: 0, or 2 for an unknown node "
-        "or bad input.",
+        "groups and who holds what: of a cluster, or of objects from files. Exit status: 0, 1 the cluster cannot be "
+        "read, 2 an unknown node or bad input.",
     )
     topology.add_argument("node", metavar="NODE", help="name of the node")
     topology.add_argument(
@@ -147,17 +147,11 @@ def _add_topology(commands: argparse._SubParsersAction[argparse.ArgumentParser])
 
 
 def _topology(parsed: argparse.Namespace) -> int:
+    from adjoin.cli.source import Where
     from adjoin.cli.topology import topology_command
 
-    return topology_command(
-        node=parsed.node,
-        sources=parsed.filename,
-        output=parsed.output,
-        svg=parsed.svg,
-        namespace=parsed.namespace,
-        kubeconfig=parsed.kubeconfig,
-        context=parsed.context,
-    )
+    where = Where(tuple(parsed.filename), parsed.kubeconfig, parsed.context, parsed.namespace)
+    return topology_command(where, parsed.node, parsed.output, parsed.svg)
 
 
 def _plan(parsed: argparse.Namespace) -> int:

@@ -8,16 +8,15 @@ nothing.
 from __future__ import annotations
 
 import io
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from adjoin.cli.documents import UnreadableInput, read_documents
-from adjoin.cli.exits import BAD_INPUT, OK
-from adjoin.cli.objects import BadInput, Input, read_input
+from adjoin.cli.exits import OK
 from adjoin.cli.output import render
+from adjoin.cli.progress import progress
+from adjoin.cli.source import NoAnswer, Source, Where, complain, read_source, warn
 from adjoin.cli.wiring import Branch, Leaf, NodeWiring, PoolWiring, State, as_json, node_wiring, title
 from adjoin.inventory import InventoryBuilder
 from adjoin.snapshot import SnapshotBuilder
@@ -42,62 +41,36 @@ _NAMED: Final = 10
 _ASCII: Final = str.maketrans({"├": "|", "└": "`", "│": "|", "─": "-"})
 
 
-class UnknownNode(Exception):
-    """There is no such node. The text says which there are."""
-
-
-def topology_command(
-    node: str,
-    sources: Sequence[str],
-    output: str,
-    svg: str | None,
-    namespace: str,
-    kubeconfig: str | None,
-    context: str | None,
-) -> int:
-    """The command. Without `sources` it asks the cluster. Returns its exit status."""
+def topology_command(where: Where, node: str, output: str, svg: str | None) -> int:
+    """The command. Returns its exit status."""
     try:
-        given = (
-            read_input(read_documents(sources, sys.stdin), namespace)
-            if sources
-            else _read_live(kubeconfig, context, namespace)
-        )
-        wiring = look_at(given, node, live=not sources)
+        with progress() as tell:
+            source = read_source(where, tell)
+            wiring = look_at(source, node)
         if svg is not None:
             _draw(wiring, svg)
-    except (UnreadableInput, BadInput, UnknownNode) as error:
-        print(f"error: {error}".replace("\n", "\nerror: "), file=sys.stderr)
-        return BAD_INPUT
-    for warning in given.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    for pool in wiring.pools:
-        if pool.problem:
-            print(f"warning: DevicePool {pool.pool}: {pool.source} is not used: {pool.problem}", file=sys.stderr)
+    except NoAnswer as error:
+        return complain(error)
+    warn(source.given.warnings)
+    warn(
+        [f"DevicePool {each.pool}: {each.source} is not used: {each.problem}" for each in wiring.pools if each.problem]
+    )
     sys.stdout.write(_tree(wiring) if output == TREE else render(as_json(wiring), output))
     return OK
 
 
-def look_at(given: Input, node: str, *, live: bool = False) -> NodeWiring:
-    """The wiring of a node of the input, which comes from files or, if `live`, from a cluster. Raises `UnknownNode`."""
-    inventory = InventoryBuilder(cluster=live).build(given.view)
-    snapshot = SnapshotBuilder().build(given.view, inventory)
-    known = given.view.nodes.keys() | snapshot.inventory.keys()
+def look_at(source: Source, node: str) -> NodeWiring:
+    """The wiring of a node. Raises `NoAnswer` where there is no such node."""
+    view = source.given.view
+    inventory = InventoryBuilder(cluster=source.live).build(view)
+    snapshot = SnapshotBuilder().build(view, inventory)
+    known = view.nodes.keys() | snapshot.inventory.keys()
     if node not in known:
         names = sorted(known, key=natural_key)
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         there = f"nodes are {', '.join(names[:_NAMED])}{more}" if names else "there are no nodes at all"
-        raise UnknownNode(f"there is no node {node}; {there}")
-    return node_wiring(snapshot, node, given.newest or 0.0)
-
-
-def _read_live(kubeconfig: str | None, context: str | None, namespace: str) -> Input:
-    # Loads the client, which no offline command needs.
-    from adjoin.cli.live import LiveError, find_target, read_cluster
-
-    try:
-        return read_cluster(find_target(kubeconfig, context, namespace, os.environ))
-    except LiveError as error:
-        raise UnreadableInput(str(error)) from None
+        raise NoAnswer(f"there is no node {node}; {there}")
+    return node_wiring(snapshot, node, source.given.newest or 0.0)
 
 
 def _draw(wiring: NodeWiring, path: str) -> None:
@@ -106,7 +79,7 @@ def _draw(wiring: NodeWiring, path: str) -> None:
     try:
         Path(path).write_text(picture(wiring), encoding="utf-8")
     except OSError as error:
-        raise UnreadableInput(f"{path}: {error.strerror}") from None
+        raise NoAnswer(f"{path}: {error.strerror}") from None
 
 
 def _tree(wiring: NodeWiring) -> str:

@@ -434,6 +434,11 @@ def test_rocm_smi_tells_links_and_numa_nodes() -> None:
     assert matrix.numa == (frozenset({0}), frozenset({0}), None)
 
 
+def test_words_of_rocm_smi_in_a_remark_make_no_table_of_it() -> None:
+    remark = "# ROCm System Management Interface was not asked; the link between two GPUs is bonded\n"
+    assert read_topology(remark + TOPO).cells == read_topology(TOPO).cells
+
+
 # What is refused, and where.
 
 

@@ -13,6 +13,7 @@ from tests.support.strategies import RAIL
 
 from adjoin_allocator import (
     Affinity,
+    Alternative,
     Claim,
     ClaimPlan,
     ClaimUID,
@@ -20,11 +21,13 @@ from adjoin_allocator import (
     Device,
     Fabric,
     FabricLevel,
+    HostAsk,
     MatrixText,
     Memo,
     Node,
     Plan,
     ReplicaState,
+    Request,
     Snapshot,
     Standing,
     plan,
@@ -587,3 +590,42 @@ def test_labels_that_change_are_read_again() -> None:
         first, pools={make.POOL: replace(first.pools[make.POOL], fabric=(FabricLevel("rack", "net/block"),))}
     )
     assert nodes_of(planned(other, memo)) == ["n1", "n2", "n3"]
+
+
+# Ways of serving a member, and hosts
+
+
+def two_ways(name: str = "gpu") -> Request:
+    return make.request(name, first_of=(Alternative("four", count=4), Alternative("two", count=2)))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "replicas", "wanted"),
+    [
+        pytest.param(2, 4, 2, ["gpu/four", "gpu/four"], id="all the better way"),
+        pytest.param(1, 4, 2, ["gpu/two", "gpu/two"], id="more members before the better way"),
+        pytest.param(1, 6, 2, ["gpu/four", "gpu/two"], id="the better way for the first"),
+    ],
+)
+def test_a_gang_takes_most_members_then_better_ways(nodes: int, gpus: int, replicas: int, wanted: list[str]) -> None:
+    machines, devices = site(("r1", nodes), gpus=gpus)
+    claim = make.gang("claim", two_ways(), replicas=replicas)
+    answer = planned(world(machines, devices, claim))
+    assert [one.devices[0].request for one in of(answer).placements] == wanted
+
+
+def test_members_share_what_their_hosts_have() -> None:
+    nodes, devices = site(("r1", 2), gpus=4)
+    nodes = [replace(node, cpu_milli=cpu) for node, cpu in zip(nodes, (5000, 9000), strict=True)]
+    claim = make.gang("claim", make.request("gpu"), replicas=3, host=HostAsk(cpu_milli=4000))
+    assert nodes_of(planned(world(nodes, devices, claim))) == ["n1", "n2", "n2"]
+    answer = planned(world(nodes, devices, replace(claim, replicas=4, gang_min=4)))
+    assert nodes_of(answer) == []
+    assert codes(answer) == [Code.HOST_RESOURCES, Code.GANG_INCOMPLETE]
+
+
+def test_members_that_need_no_device_are_a_gang_too() -> None:
+    nodes, devices = site(("r1", 2), gpus=1)
+    nodes = [replace(node, cpu_milli=8000) for node in nodes]
+    bare = replace(make.gang("claim", replicas=3, host=HostAsk(cpu_milli=4000)), requests=())
+    assert nodes_of(planned(world(nodes, devices, bare))) == ["n1", "n1", "n2"]

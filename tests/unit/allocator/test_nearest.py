@@ -20,6 +20,7 @@ from adjoin_allocator import (
     DeviceID,
     Hold,
     HoldKind,
+    HostAsk,
     PlacedReplica,
     Plan,
     Policy,
@@ -198,6 +199,31 @@ def test_waiting_for_others(
     assert nearest(make.snapshot(WAITING, [*claims, make.claim("claim", asked)], holds=holds)) == words
 
 
+@pytest.mark.parametrize(
+    ("nodes", "asked", "words"),
+    [
+        pytest.param(
+            [(4000, None), (64000, None)], HostAsk(96000), "fits with host cpu 64 instead of 96", id="less CPU"
+        ),
+        pytest.param([(250, None)], HostAsk(1500), "fits with host cpu 250m instead of 1500m", id="parts of a core"),
+        pytest.param(
+            [(None, 1 << 39), (None, 1 << 36)],
+            HostAsk(memory_bytes=1 << 40),
+            "fits with host memory 512Gi instead of 1Ti",
+            id="less memory",
+        ),
+        pytest.param([(1000, 1 << 30)], HostAsk(2000, 1 << 31), None, id="not less of both"),
+        pytest.param([(0, None)], HostAsk(1000), None, id="not nothing at all"),
+    ],
+)
+def test_less_of_the_host(nodes: list[tuple[int | None, int | None]], asked: HostAsk, words: str | None) -> None:
+    devices, objects = [], []
+    for number, (cpu, memory) in enumerate(nodes):
+        devices += make.flat(f"n{number}", 1)
+        objects.append(make.node(f"n{number}", cpu_milli=cpu, memory_bytes=memory))
+    assert nearest(make.snapshot(devices, [make.claim("claim", host=asked)], nodes=objects)) == words
+
+
 def test_who_waits_behind_an_equal_claim_is_told_what_it_can_change_itself() -> None:
     claims = [holding("a", 0, 1, 2, deleting=True), *(make.claim(name, make.request("gpu", 4)) for name in "xy")]
     answer = plan(make.snapshot(WAITING, claims), make.NOW)
@@ -218,6 +244,10 @@ def changed(claim: Claim, words: str) -> Claim:
         lines = [line for line in claim.affinity if line.policy is Policy.REQUIRED and line.scope is Scope(old)]
         lines = [line for line in lines if over in (None, ", ".join(line.requests))]
         return swapped(claim, claim.affinity.index(lines[0]), Scope(new))
+    if found := re.fullmatch(r"fits with host (cpu|memory) (\d+)(m|[KMGT]i|) instead of .+", words):
+        scale = {"m": 1, "": 1000} if found[1] == "cpu" else {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+        name = {"cpu": "cpu_milli", "memory": "memory_bytes"}[found[1]]
+        return replace(claim, host=replace(claim.host, **{name: int(found[2]) * scale[found[3]]}))
     if found := re.fullmatch(r"fits without (?:its selector|selector (\d+) of \d+) in request (.+)", words):
         return unselected(claim, found[2], int(found[1] or 1) - 1)
     if found := re.fullmatch(r"fits without (\w+) of (.+)", words):
@@ -334,6 +364,7 @@ def assert_true(snapshot: Snapshot) -> None:
     done = carried_out(snapshot, answer)
     held = {device.id for claim in done.claims for replica in claim.placed for device in replica.devices}
     held |= set(done.holds)
+    rooms = oracle.Rooms(done)
     for claim in done.claims:
         told = answer.claims.get(claim.uid)
         if told is None or not told.reasons:
@@ -342,14 +373,14 @@ def assert_true(snapshot: Snapshot) -> None:
             for way in oracle.ways(claim):
                 # Of a way for itself: the others do not fit either.
                 plain = replace(way, requests=tuple(replace(one, first_of=()) for one in way.requests))
-                assert all(oracle.best_place(snapshot, other, held) is None for other in single_changes(plain))
+                assert all(oracle.best_place(done, other, held, rooms=rooms) is None for other in single_changes(plain))
             continue
         if told.nearest.startswith(("fits when ", "fits once ")):
             after = waited(done, told.nearest)
             assert after.claims != done.claims or after.holds != done.holds
         else:
             other = changed(claim, told.nearest)
-            assert (other.requests, other.affinity) != (claim.requests, claim.affinity)
+            assert (other.requests, other.affinity, other.host) != (claim.requests, claim.affinity, claim.host)
             after = replace(done, claims=tuple(other if one is claim else one for one in done.claims))
         assert plan(after, make.NOW).claims[claim.uid].placements, told.nearest
 

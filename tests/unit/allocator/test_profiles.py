@@ -11,6 +11,7 @@ from tests.support import checks, make
 from adjoin_allocator import Affinity, ClaimUID, Device, MatrixText, Profile, Request, Strategy, plan
 from adjoin_allocator.cost import Part, parts_of, signature
 from adjoin_allocator.neighbours import groups, loads
+from adjoin_allocator.seats import together
 from adjoin_allocator.terms import DeviceType
 from adjoin_allocator.topology import wire
 
@@ -295,3 +296,23 @@ def test_who_is_whose_neighbour() -> None:
     assert set(found.known) == {0b11, 0b100, 0b100000}
     assert found.unknown == 0b11000
     assert loads(wiring, 0b101110, 100) == (50, 50, 0, 50, 50, 0)
+
+
+@pytest.mark.parametrize(
+    ("profile", "given"), [(BALANCED, {"gpu-1", "gpu-2"}), (COMPUTE, {"gpu-2", "gpu-3"})], ids=["Balanced", "Compute"]
+)
+def test_members_that_share_a_node_are_chosen_together_by_the_profile(profile: Profile, given: set[str]) -> None:
+    gpus = FAST_AND_SLOW
+    holds = {one.id: make.hold() for one in gpus if one.id.device == "gpu-0"}
+    claim = make.claim("claim", GPU, profile=profile, replicas=2, gang_min=2)
+    answer = plan(make.snapshot(gpus, [claim], holds=holds), make.NOW)
+    placed = answer.claims[claim.uid].placements
+    assert {device.id.device for placement in placed for device in placement.devices} == given
+
+
+@pytest.mark.parametrize("strategy", Strategy)
+@pytest.mark.parametrize("profile", Profile)
+def test_members_taken_as_one_have_the_order_of_each(profile: Profile, strategy: Strategy) -> None:
+    one = signature([make.everything()], [DeviceType.GPU], [], profile, strategy, least=(7,))
+    two = together(one, 2)
+    assert (two.order, two.spread, two.least) == (one.order, one.spread, (7, 7))

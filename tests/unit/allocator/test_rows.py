@@ -273,15 +273,27 @@ def test_xml_finds_devices_by_address_whatever_their_names_and_number(text: str)
             id="a NIC at another address, whatever its name",
         ),
         pytest.param(
-            [nic("eth0")],
-            "NIC eth0 publishes no PCI address, nor a name that is in it, "
-            "so it is not found among its 4 GPUs and 3 NICs",
-            id="a NIC that says nothing",
+            [nic("a", rdmaDevice="mlx5_1"), nic("b", rdmaDevice="mlx5_9")],
+            "NIC b publishes no PCI address, nor a name that is in it, so it is not found among its 4 GPUs and 3 NICs",
+            id="a NIC of another name",
+        ),
+        pytest.param([gpu("g10"), gpu("g2"), gpu("g1"), gpu("g0")], [3, 2, 1, 0], id="GPUs that say nothing, by order"),
+        pytest.param([nic("c"), nic("a"), nic("b")], [6, 4, 5], id="NICs that say nothing, by order"),
+        pytest.param(
+            [gpu("g0"), gpu("g1")],
+            "the matrix has 4 GPU rows, the node has 2 GPUs in all pools",
+            id="by order only with equal counts",
         ),
         pytest.param(
-            [gpu("g0"), gpu("g1"), gpu("g2"), gpu("g3")],
-            "GPU g0 publishes no PCI address, so it is not found among its 4 GPUs and 3 NICs",
-            id="never by order, even with equal counts",
+            [nic("a"), nic("b")],
+            "the matrix has 3 NIC rows, the node has 2 RDMA devices in all pools, "
+            "and NIC a is not among the names in the matrix",
+            id="NICs by order only with equal counts",
+        ),
+        pytest.param(
+            [gpu("g0", pci="0000:03:00.0"), gpu("g1"), gpu("g2"), gpu("g3")],
+            "GPU g1 publishes no PCI address, so it is not found among its 4 GPUs and 3 NICs",
+            id="never by order where one of them says where it is",
         ),
         pytest.param(
             [gpu("g0", pci="0000:05:00.0")],
@@ -330,6 +342,12 @@ def test_the_list_of_gpus_beside_xml(device: Device, listed: tuple[str, ...], ex
     assert rows(NCCL, [device], gpu_ids=listed) == expected
 
 
+def test_nics_by_order_follow_the_names_in_the_text() -> None:
+    """As `nvidia-smi` numbers them; here the second name belongs to the last address."""
+    swapped = NCCL.replace("mlx5_1", "mlx5_x").replace("mlx5_2", "mlx5_1").replace("mlx5_x", "mlx5_2")
+    assert rows(swapped, [nic("a"), nic("b"), nic("c")]) == [4, 6, 5]
+
+
 def test_names_that_two_nics_have_find_neither() -> None:
     twins = NCCL.replace("mlx5_1", "mlx5_0")
     assert rows(twins, [nic("a", rdmaDevice="mlx5_0")]) == (
@@ -340,3 +358,6 @@ def test_names_that_two_nics_have_find_neither() -> None:
 def test_devices_of_a_kind_that_is_not_said_are_found_by_address() -> None:
     unclassed = '<system version="1"><cpu numaid="0"><pci busid="0:1:0.0"/><pci busid="0:2:0.0"/></cpu></system>'
     assert rows(unclassed, [nic("n", pciAddress="0000:02:00.0"), gpu("g", pci="0000:01:00.0")]) == [1, 0]
+    assert rows(unclassed, [gpu("g"), gpu("h")]) == (
+        "GPU g publishes no PCI address, so it is not found among its 0 GPUs and 0 NICs"
+    )

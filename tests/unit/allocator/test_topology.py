@@ -758,6 +758,16 @@ def test_rocm_smi_proves_links_and_numa_nodes_only() -> None:
     assert wiring.numa == (frozenset({0}), frozenset({0}), None)
 
 
+def test_xml_tells_the_switch_of_gpus_that_nvlinks_join() -> None:
+    """A matrix has one word for a pair; then the switch shows only by a NIC that shares it."""
+    pair = XML_MACHINE[:2]
+    wiring = wired(pair, pool(NCCL))
+    assert wiring.level[0][1] == "NVLink"
+    assert wiring.islands[SWITCH] == wiring.islands[ROOT] == wiring.islands[NUMA] == wiring.islands[NVLINK] == (0b11,)
+    without_xml = wired([gpu("g0"), gpu("g1")], pool(text(2, 0, {(0, 1): "NV4"})))
+    assert without_xml.islands[SWITCH] == ()
+
+
 # Islands and the graph.
 
 

@@ -623,7 +623,7 @@ def test_without_a_cluster_it_says_what_is_missing(monkeypatch: pytest.MonkeyPat
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     ran = run_topology("n1")
-    assert ran.status == 2
+    assert ran.status == 1
     assert ran.err.startswith("error: no cluster: give files with -f")
 
 

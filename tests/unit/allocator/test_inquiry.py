@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,8 @@ from tests.support import make
 from adjoin_allocator import (
     Aging,
     Claim,
+    ClaimUID,
+    Eviction,
     FabricLevel,
     HoldKind,
     Pool,
@@ -23,49 +26,14 @@ from adjoin_allocator import (
     plan,
 )
 from adjoin_allocator.inquiry import (
-    aging,
     dominant_share,
     fabric_level,
     in_the_way,
     may_evict,
     quota,
     turn,
-    urgency,
     usage,
 )
-
-HOUR = 3600.0
-
-
-@pytest.mark.parametrize(
-    ("rules", "waited", "raised"),
-    [
-        pytest.param(None, 9999.0, 0, id="off"),
-        pytest.param(Aging(60.0), 59.0, 0, id="not a whole step"),
-        pytest.param(Aging(60.0), 60.0, 1, id="a step"),
-        pytest.param(Aging(60.0, 5, 12), 180.0, 12, id="at most so much"),
-        pytest.param(Aging(60.0), -5.0, 0, id="created in the future"),
-    ],
-)
-def test_waiting_raises_the_priority(rules: Aging | None, waited: float, raised: int) -> None:
-    assert aging(make.pool(aging=rules), make.claim(created=make.NOW - waited), make.NOW) == raised
-    assert aging(make.pool(aging=rules), make.claim(created=None), make.NOW) == 0
-
-
-@pytest.mark.parametrize(
-    ("hours", "raised"),
-    [
-        pytest.param(None, 0, id="no deadline"),
-        pytest.param(24.0, 0, id="a day away"),
-        pytest.param(23.99, 1, id="within a day"),
-        pytest.param(12.0, 50, id="half a day"),
-        pytest.param(0.0, 100, id="now"),
-        pytest.param(-9.0, 100, id="past"),
-    ],
-)
-def test_a_deadline_raises_the_priority(hours: float | None, raised: int) -> None:
-    deadline = None if hours is None else make.NOW + hours * HOUR
-    assert urgency(make.claim(deadline=deadline), make.NOW) == raised
 
 
 def tenants(**quotas: int) -> Mapping[str, Tenant]:
@@ -162,15 +130,31 @@ def pool_with(rules: PreemptionRules, **quotas: int) -> Pool:
         pytest.param(
             pool_with(RULES),
             {"priority": 1},
-            {"allocated_at": make.NOW - 599},
+            {"ready_at": make.NOW - 599},
             {},
             (False, "it has run for less than the 600 s that are sure"),
             id="too young",
         ),
         pytest.param(
             pool_with(RULES),
+            {"priority": 1},
+            {"ready_at": None},
+            {},
+            (False, "it has run for less than the 600 s that are sure"),
+            id="nobody knows since when",
+        ),
+        pytest.param(
+            pool_with(RULES),
+            {"priority": 1},
+            {"evictions": (Eviction(ClaimUID("uid-claim"), make.NOW - 599),)},
+            {},
+            (False, "it was evicted for this claim a moment ago"),
+            id="evicted for it already",
+        ),
+        pytest.param(
+            pool_with(RULES),
             {"priority": 1, "tenant": "x"},
-            {"allocated_at": make.NOW - 600, "tenant": "y"},
+            {"ready_at": make.NOW - 600, "tenant": "y"},
             {},
             (True, "its priority is lower"),
             id="without tenants all are one",
@@ -228,10 +212,51 @@ def pool_with(rules: PreemptionRules, **quotas: int) -> Pool:
 def test_who_may_be_evicted(
     pool: Pool, claim: dict[str, Any], holder: dict[str, Any], used: Mapping[str, Any], expected: tuple[bool, str]
 ) -> None:
-    since = holder.pop("allocated_at", None) if "allocated_at" in holder else None
-    held = make.holding("holder", make.flat(gpus=1), **holder)
-    held = replace(held, placed=tuple(replace(each, allocated_at=since) for each in held.placed))
+    since = holder.get("ready_at", 0.0)
+    held = make.holding("holder", make.flat(gpus=1), **{key: holder[key] for key in holder if key != "ready_at"})
+    held = replace(held, placed=tuple(replace(each, ready_at=since) for each in held.placed))
     assert may_evict(pool, make.claim(**claim), held, used, make.NOW) == expected
+
+
+def contested(seed: int) -> Snapshot:
+    """A full node, and a claim that may have some of its holders evicted, or none."""
+    rng = random.Random(seed)
+    devices = make.flat(gpus=4)
+    holders = []
+    for number, device in enumerate(devices):
+        fields = {
+            "tenant": rng.choice("ab"),
+            "priority": rng.randrange(3),
+            "preemptible": rng.random() < 0.8,
+            "deleting": rng.random() < 0.1,
+        }
+        holder = make.holding(f"holder-{number}", [device], **fields)
+        since = rng.choice((None, 0.0, make.NOW - 5))
+        holders.append(replace(holder, placed=tuple(replace(each, ready_at=since) for each in holder.placed)))
+    claim = make.claim("waits", make.request("gpu", rng.choice((1, 2))), tenant="a", priority=rng.randrange(3))
+    rules = PreemptionRules(rng.random() < 0.7, rng.choice(tuple(Reclaim)), rng.choice((0.0, 60.0)))
+    quotas = tenants(a=rng.choice((1, 4)), b=rng.choice((0, 1, 4))) if rng.random() < 0.7 else {}
+    return make.snapshot(devices, [*holders, claim], pools=[make.pool(preemption=rules, tenants=quotas)])
+
+
+def test_whom_plan_evicts_may_be_evicted() -> None:
+    """The words of one and the deeds of the other. Only when a claim's own tenant gives up something too may more be
+    legal than each by itself."""
+    evicted = 0
+    for seed in range(300):
+        snapshot = contested(seed)
+        pool, claim = snapshot.pools[make.POOL], snapshot.claims[-1]
+        made = plan(snapshot, make.NOW)
+        may = {
+            holder.uid: may_evict(pool, claim, holder, usage(snapshot, pool, staying=True), make.NOW)[0]
+            for holder in snapshot.claims[:-1]
+        }
+        tenants_of = {holder.uid: holder.tenant for holder in snapshot.claims}
+        own = any(tenants_of[victim.uid] == claim.tenant for victim in made.preempted)
+        for victim in made.preempted:
+            assert may[victim.uid] or (own and tenants_of[victim.uid] != claim.tenant), f"seed {seed}: {victim.uid}"
+        evicted += bool(made.preempted)
+    assert evicted > 20
 
 
 class TestInTheWay:

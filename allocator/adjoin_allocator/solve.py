@@ -42,7 +42,6 @@ from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.snapshot import Snapshot
-from adjoin_allocator.tenancy import cost_of
 from adjoin_allocator.terms import ReplicaState
 from adjoin_allocator.topology import bits
 
@@ -308,7 +307,8 @@ class _Run:
         """Looks at all claims together when each is served."""
         for waiting in self._waiting:
             # What waits for its quota, or for what is held for it, waits for no better arrangement.
-            if waiting.gang is None and not (waiting.limit or waiting.reasons or waiting.nominated):
+            known = waiting.limit or waiting.reasons or waiting.nominated
+            if waiting.gang is None and not known and not self.arbiter.limited(waiting.claim):
                 claim, placed = waiting.claim, {placement.index for placement in waiting.placements}
                 self.batch.waits(
                     self.movable(claim, waiting.asks[-1], index)
@@ -317,14 +317,12 @@ class _Run:
                 )
         changed = self.batch.improve()
         anew = {units[0].claim.uid for units in changed}
-        before = {waiting.claim.uid: waiting.placements for waiting in self._waiting if waiting.claim.uid in anew}
         self._waiting = [waiting for waiting in self._waiting if waiting.claim.uid not in anew]
         for units in changed:
             claim, asks = units[0].claim, (units[0].ask,)
             placements = tuple(self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot)
             missing = len(self.ledger.lacking[claim.uid]) - len(placements)
-            self._book(claim, before[claim.uid] if claim.uid in before else self._plans[claim.uid].placements, -1)
-            self._book(claim, placements, 1)
+            self.arbiter.rebook(claim, placements)
             self._plans.pop(claim.uid, None)
             if missing:
                 self._waiting.append(_Waiting(claim, asks, placements, self._units[claim.uid], limit=False))
@@ -334,12 +332,6 @@ class _Run:
         for uid, gap in self.batch.gaps.items():
             if uid in self._plans:
                 self._plans[uid] = replace(self._plans[uid], gap=gap)
-
-    def _book(self, claim: Claim, placements: Sequence[Placement], sign: int) -> None:
-        """What a claim's tenant has after the whole was improved."""
-        kinds = {request.name: request.kind for request in claim.requests}
-        devices = [device for placement in placements for device in placement.devices]
-        self.arbiter.accounts(claim.pool).give(claim.tenant, cost_of(devices, kinds), sign)
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""

@@ -109,6 +109,8 @@ class Arbiter:
         """Units of which it is known that nobody goes for them."""
         self._refused: Cost | None = None
         """What the unit that was tried last would have cost where it fits, when its quota forbade that."""
+        self._booked: dict[ClaimUID, Cost] = {}
+        """By claim what this decision has given it."""
         self._done: dict[ClaimUID, set[int]] = {}
         """By claim the replicas that this decision has placed."""
         self._blocked: dict[tuple[object, ...], Reason | None] = {}
@@ -173,6 +175,19 @@ class Arbiter:
             if held.claim is claim and held.nominations and not left & {one.index for one in held.nominations}:
                 self._withdraw(held)
 
+    def rebook(self, claim: Claim, placements: Iterable[Placement]) -> None:
+        """The batch has changed what this decision gives a claim: all of it is this."""
+        kinds = {request.name: request.kind for request in claim.requests}
+        cost = added(*(cost_of(placement.devices, kinds) for placement in placements))
+        accounts = self.accounts(claim.pool)
+        accounts.give(claim.tenant, self._booked.get(claim.uid, {}), -1)
+        accounts.give(claim.tenant, cost)
+        self._booked[claim.uid] = cost
+
+    def limited(self, claim: Claim) -> bool:
+        """Whether a quota stands over a claim: then no claim takes another one's place but through `serve`."""
+        return self.accounts(claim.pool).limited(claim.tenant)
+
     def standing(self, claim: Claim, nominated: Iterable[Nomination]) -> tuple[Nomination, ...]:
         """Those of a claim's promises that still stand, when all claims have been served."""
         held = {one for held in self._holds.of(claim.pool) if held.claim is claim for one in held.nominations}
@@ -227,6 +242,7 @@ class Arbiter:
                 for position, mask in self._masks(unit.pool, [placement]).items():
                     self._ledger.take(unit.pool, position, mask, unit.claim.host)
         accounts.give(tenant, cost)
+        self._booked[unit.claim.uid] = added(self._booked.get(unit.claim.uid, {}), cost)
         return tuple(placements)
 
     def _take_too_many(self, unit: Unit) -> None:

@@ -307,7 +307,8 @@ class _Run:
         """Looks at all claims together when each is served."""
         for waiting in self._waiting:
             # What waits for its quota, or for what is held for it, waits for no better arrangement.
-            if waiting.gang is None and not (waiting.limit or waiting.reasons or waiting.nominated):
+            known = waiting.limit or waiting.reasons or waiting.nominated
+            if waiting.gang is None and not known and not self.arbiter.limited(waiting.claim):
                 claim, placed = waiting.claim, {placement.index for placement in waiting.placements}
                 self.batch.waits(
                     self.movable(claim, waiting.asks[-1], index)
@@ -321,6 +322,7 @@ class _Run:
             claim, asks = units[0].claim, (units[0].ask,)
             placements = tuple(self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot)
             missing = len(self.ledger.lacking[claim.uid]) - len(placements)
+            self.arbiter.rebook(claim, placements)
             self._plans.pop(claim.uid, None)
             if missing:
                 self._waiting.append(_Waiting(claim, asks, placements, self._units[claim.uid], limit=False))

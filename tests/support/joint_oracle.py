@@ -12,7 +12,18 @@ from itertools import zip_longest
 
 from tests.support.oracle import Bench, takes_claims
 
-from adjoin_allocator import Affinity, Claim, ClaimUID, DeviceID, Objective, Plan, Policy, Profile, Snapshot
+from adjoin_allocator import (
+    Affinity,
+    Claim,
+    ClaimUID,
+    DeviceID,
+    DeviceType,
+    Objective,
+    Plan,
+    Policy,
+    Profile,
+    Snapshot,
+)
 from adjoin_allocator.topology import wire
 
 Distances = tuple[int, ...]
@@ -111,6 +122,9 @@ def _choices(snapshot: Snapshot, claim: Claim) -> Mapping[frozenset[DeviceID], D
     pool = snapshot.pools[claim.pool]
     held = {device.id for one in snapshot.claims for replica in one.placed for device in replica.devices}
     held |= set(snapshot.holds)
+    types = {name.name: name.type for name in pool.devices}
+    both = {DeviceType.GPU, DeviceType.RDMA} <= {types[request.kind] for request in claim.requests}
+    preferred = any(line.scope and line.policy is Policy.PREFERRED for line in claim.affinity)
     found: dict[frozenset[DeviceID], Distances] = {}
     for name, beside in snapshot.inventory.items():
         devices = [device for device in beside if device.device_pool == pool.name]
@@ -120,7 +134,8 @@ def _choices(snapshot: Snapshot, claim: Claim) -> Mapping[frozenset[DeviceID], D
         asked = replace(claim, affinity=tuple(_unrepeated(claim.affinity)))
         for sets in bench.choices(claim.requests, claim.affinity):
             taken = frozenset(devices[at].id for one in sets for at in one)
-            pairs = bench._distances(asked, sets)
+            # GPU pairs and GPU-NIC pairs, where there are both kinds; else what there is comes first.
+            pairs = [pair for pair in bench._distances(asked, sets) if preferred or both or pair != (0, 0)]
             used = {at for one in sets for at in one}
             numa = bench._numa_nodes(used) if claim.profile is Profile.LATENCY else 0
             distance = (numa, *(number for pair in pairs for number in pair))

@@ -31,7 +31,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from adjoin_allocator.model import Affinity, DeviceType, Policy, Request, Scope
+from adjoin_allocator.model import Affinity, Request
+from adjoin_allocator.terms import DeviceType, Policy, Scope
 
 ISLAND_SCOPES = (Scope.NVLINK, Scope.PCIE_SWITCH, Scope.PCIE_ROOT, Scope.NUMA_NODE, Scope.NODE)
 """Levels at which devices are kept together, the most valuable first."""

@@ -23,7 +23,8 @@ from functools import lru_cache
 from math import inf
 
 from adjoin_allocator.cel import Selector
-from adjoin_allocator.model import Affinity, Policy, Request, Scope
+from adjoin_allocator.model import Affinity, Request
+from adjoin_allocator.terms import Policy, Scope
 from adjoin_allocator.topology import Wiring, bits
 
 WANTS = 32

@@ -15,9 +15,9 @@ from enum import StrEnum
 
 from adjoin_allocator.cost import Mode, Signature
 from adjoin_allocator.fit import Misfit, Obstacle, enough, relaxed
-from adjoin_allocator.model import HoldKind, Scope, Standing
 from adjoin_allocator.nodes import PoolIndex, Shape, Sort, State
 from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.terms import HoldKind, Scope, Standing
 
 
 class Help(StrEnum):

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from adjoin_allocator.cost import AttributeLine, ScopeLine
 from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help
-from adjoin_allocator.model import Scope, Standing
 from adjoin_allocator.nodes import CORDONED, DELETING, GONE, NOT_READY, TAINTED, NodeView
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.selectors import survey
+from adjoin_allocator.terms import Scope, Standing
 from adjoin_allocator.topology import attribute_values, bits
 
 FACTS = {Scope.PCIE_SWITCH: "pcieSwitch", Scope.PCIE_ROOT: "pcieRoot", Scope.NUMA_NODE: "numaNode"}

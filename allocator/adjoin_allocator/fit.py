@@ -20,10 +20,10 @@ from enum import StrEnum
 from adjoin_allocator.cost import ISLAND_SCOPES, Mode, Signature, Term, blocks_lost, line_terms, packing
 from adjoin_allocator.demand import Stake, assumed, lost, places
 from adjoin_allocator.hierarchy import Relation, Vertex, grow
-from adjoin_allocator.model import SCOPES, Scope
 from adjoin_allocator.nodes import Shape, Sort, State, Values
 from adjoin_allocator.pairing import pair
 from adjoin_allocator.search import BAN, Clique, Pairing, Problem, SearchLimit, search
+from adjoin_allocator.terms import SCOPES, Scope
 from adjoin_allocator.topology import Wiring, bits
 from adjoin_allocator.wiring import LEVELS as RANK_LEVELS
 

@@ -22,10 +22,11 @@ from itertools import compress
 from operator import is_not
 
 from adjoin_allocator.demand import Market, want
-from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HoldKind, PlacedReplica, ReplicaState, Standing
+from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, PlacedReplica
 from adjoin_allocator.nodes import Nodes, PoolIndex, Sort, State
 from adjoin_allocator.results import DeviceCounts
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 
 QUESTIONS = 32
 """How many questions' buckets are kept up at once."""

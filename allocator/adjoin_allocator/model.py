@@ -15,11 +15,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
 from adjoin_allocator.cel import AttributeValue, Quantity, Selector
+from adjoin_allocator.terms import (
+    DeviceType,
+    HoldKind,
+    Isolation,
+    Objective,
+    Policy,
+    Profile,
+    Reclaim,
+    ReplicaState,
+    Scope,
+    ShareMode,
+    Standing,
+    Strategy,
+)
 
 ClaimUID = NewType("ClaimUID", str)
 
@@ -50,56 +63,6 @@ class DeviceID(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.driver}/{self.pool}/{self.device}"
-
-
-class DeviceType(StrEnum):
-    """The role of a device name in its DevicePool; it decides which default distances count."""
-
-    GPU = "GPU"
-    RDMA = "RDMA"
-    OTHER = "Other"
-
-
-class Standing(StrEnum):
-    """Whether a device can be given to anybody now, apart from who holds it."""
-
-    OFFERED = "Offered"
-    UNHEALTHY = "Unhealthy"
-    """A taint that no health rule excuses is on it."""
-    MISSING = "Missing"
-    """Held by a claim or known from one, but not in today's inventory."""
-    WITHHELD = "Withheld"
-    """In the inventory, but its ResourceSlice generation is incomplete: nothing new may be placed on it."""
-    UNGUARDED = "Unguarded"
-    """In the inventory, but the taint rule that keeps kube-scheduler off it is not seen in place yet."""
-
-
-class Scope(StrEnum):
-    """How near two devices sit, nearest first."""
-
-    NVLINK = "NVLink"
-    PCIE_SWITCH = "PCIeSwitch"
-    PCIE_ROOT = "PCIeRoot"
-    NUMA_NODE = "NUMANode"
-    NODE = "Node"
-
-    @property
-    def rank(self) -> int:
-        """0 (NVLink) to 4 (Node); the number that sums of distances are made of."""
-        return _RANKS[self]
-
-
-_RANKS = {scope: rank for rank, scope in enumerate(Scope)}
-SCOPES = tuple(Scope)
-
-
-class Policy(StrEnum):
-    """What an affinity line demands. A line with a scope has the first two, one with an attribute the last two."""
-
-    REQUIRED = "Required"
-    PREFERRED = "Preferred"
-    MATCH = "Match"
-    DISTINCT = "Distinct"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +105,10 @@ class Node:
         taints: Its taints.
         exists: False when devices name a node for which there is no Node object.
         deleting: Its object is being deleted.
+        cpu_milli: Allocatable CPU in thousandths of a core; None where nothing is known, which is no limit.
+        memory_bytes: Allocatable memory, likewise.
+        cpu_used_milli: What bound pods that have not ended request of it.
+        memory_used_bytes: Likewise.
     """
 
     name: str
@@ -151,6 +118,10 @@ class Node:
     taints: tuple[Taint, ...] = ()
     exists: bool = True
     deleting: bool = False
+    cpu_milli: int | None = None
+    memory_bytes: int | None = None
+    cpu_used_milli: int = 0
+    memory_used_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,6 +187,89 @@ class MatrixText:
     gpu_ids: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class FabricLevel:
+    """A level of the network: nodes with equal values of a label are in one domain. Nodes without it are in none."""
+
+    name: str
+    node_label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """Who shares a quota.
+
+    Attributes:
+        quota: Devices by device name; an absent name is unlimited, 0 is none.
+        borrowing: Devices above the quota, taken only from what others' quotas leave unused; absent is 0.
+        weight: Its share of the pool, relative to other tenants.
+    """
+
+    name: str
+    quota: Mapping[str, int]
+    borrowing: Mapping[str, int]
+    weight: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRules:
+    """Who may take devices from whom.
+
+    Attributes:
+        within_tenant: Claims of lower base priority of the same tenant may be evicted.
+        reclaim: Whether, and of which priority, claims of tenants above their quota may be evicted.
+        min_runtime: Seconds after which a replica may be evicted at the earliest.
+    """
+
+    within_tenant: bool = False
+    reclaim: Reclaim = Reclaim.NEVER
+    min_runtime: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Aging:
+    """Waiting raises the priority: by `step` each `every` seconds, at most by `max`."""
+
+    every: float
+    step: int = 1
+    max: int = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Share:
+    """A DeviceShare as far as placing depends on it.
+
+    Attributes:
+        name: The DeviceShare's name.
+        uid: Its UID.
+        created: Seconds since the epoch, or None.
+        pool: The DevicePool it splits devices of.
+        kind: The device name.
+        selectors: Which of these devices; all of them when empty.
+        max_devices: How many may be in the mode at once; None: any number.
+        mode: How a device is split.
+        slots: TimeSliced: slots of each device.
+        reserve_per_million: Fractional and MPS: part of a device's memory that nobody gets, in millionths.
+        min_reserve_bytes: Least that is kept back.
+        max_clients: MPS: most claims on one device; None: as many as fit.
+        refusal: When set, nothing is given out of it, and this is why.
+    """
+
+    name: str
+    uid: str
+    created: float | None
+    pool: str
+    kind: str
+    mode: ShareMode
+    selectors: tuple[Selector, ...] = ()
+    max_devices: int | None = None
+    slots: int = 0
+    reserve_per_million: int = 30_000
+    min_reserve_bytes: int = 256 << 20
+    max_clients: int | None = None
+    refusal: str = ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """A DevicePool as far as placing depends on it.
@@ -230,6 +284,14 @@ class Pool:
         withheld: One message per driver pool whose ResourceSlice generation is incomplete (`gpu.nvidia.com/node-a: 1
         of 2 slices`).
         unavailable: When set, nothing new is placed in this pool at all, and this is why.
+        fabric: Levels of the network, coarse to fine.
+        strategy: Where claims go among places that are equally near.
+        objective: What a batch maximises.
+        optimise_milliseconds: Work that the optimiser may spend on one batch: 1,000 are one unit of deterministic work.
+        hold_after: Seconds after which a blocked gang has capacity held for it; None: never.
+        tenants: By name; empty: one tenant without quota.
+        preemption: Who may take devices from whom.
+        aging: How waiting raises the priority; None: not at all.
     """
 
     name: str
@@ -239,6 +301,46 @@ class Pool:
     tolerations: tuple[Toleration, ...] = ()
     withheld: tuple[str, ...] = ()
     unavailable: str = ""
+    fabric: tuple[FabricLevel, ...] = ()
+    strategy: Strategy = Strategy.LEAST_FRAGMENTATION
+    objective: Objective = Objective.IN_ORDER
+    optimise_milliseconds: int = 300
+    hold_after: float | None = None
+    tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    preemption: PreemptionRules = PreemptionRules()
+    aging: Aging | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ShareAsk:
+    """A part of each device, from a DeviceShare.
+
+    Attributes:
+        name: The DeviceShare.
+        slots: TimeSliced: slots of one device.
+        memory_bytes: Fractional and MPS: device memory; None: not limited.
+        compute_milli: Fractional and MPS: thousandths of the card's compute; None: not limited.
+        profile: Partitioned: name of the partition profile.
+    """
+
+    name: str
+    slots: int = 1
+    memory_bytes: int | None = None
+    compute_milli: int | None = None
+    profile: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One way of serving a request; fields mean what they mean in `Request`."""
+
+    name: str
+    count: int = 1
+    all_devices: bool = False
+    selectors: tuple[Selector, ...] = ()
+    share: ShareAsk | None = None
+    same_device: bool = False
+    isolation: Isolation = Isolation.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +348,12 @@ class Request:
     """One request of a claim: `count` devices of one name, or all that match on the node.
 
     `all_devices` is never satisfied by zero devices, and then `count` is 0.
+
+    Attributes:
+        share: A part of each device instead of the whole.
+        same_device: All parts of the request come from one device; else each from a device of its own.
+        isolation: The least isolation that parts must have.
+        first_of: Ways of serving it in order of preference; what they name then stands for count, selectors and share.
     """
 
     name: str
@@ -253,47 +361,104 @@ class Request:
     count: int = 1
     all_devices: bool = False
     selectors: tuple[Selector, ...] = ()
+    share: ShareAsk | None = None
+    same_device: bool = False
+    isolation: Isolation = Isolation.NONE
+    first_of: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
     """One line of a claim's affinity: either a scope or an attribute, over the devices of one or several requests of
-    a replica."""
+    a replica; an attribute also over those of all replicas (`over_gang`)."""
 
     requests: tuple[str, ...]
     policy: Policy
     scope: Scope | None = None
     attribute: str = ""
+    over_gang: bool = False
 
 
-class ReplicaState(StrEnum):
-    """Where one replica is in its life; written to status as it stands."""
+@dataclass(frozen=True, slots=True)
+class PlacedShare:
+    """The part of a device that is held; quantities as in `ShareAsk`, None where the mode has none."""
 
-    ALLOCATED = "Allocated"
-    INITIALIZING = "Initializing"
-    READY = "Ready"
-    IN_USE = "InUse"
-    RELEASING = "Releasing"
-    FAILED = "Failed"
+    name: str
+    slots: int | None = None
+    memory_bytes: int | None = None
+    compute_milli: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedDevice:
-    """A device that a replica holds, under the request it was given for."""
+    """A device that a replica holds, whole or in part, under the request it was given for (`gpu`, or `gpu/half` for an
+    alternative)."""
 
     request: str
     id: DeviceID
     hardware_id: str = ""
+    share: PlacedShare | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedReplica:
-    """A replica that has its devices. They are held until the replica leaves the claim's status, whatever its state."""
+    """A replica that has its devices. They are held until the replica leaves the claim's status, whatever its state.
+
+    Attributes:
+        allocated_at: Seconds since the epoch, or None where it is not known.
+        ready_at: Likewise; None also before it was ready.
+        bound: Its pod is bound to the node: the pod's requests count there instead of the claim's `host`.
+    """
 
     index: int
     node: str
     state: ReplicaState
     devices: tuple[PlacedDevice, ...]
+    allocated_at: float | None = None
+    ready_at: float | None = None
+    bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Every `size` consecutive replicas lie under one domain of the fabric level `level`."""
+
+    size: int
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """Where the replicas of a claim lie in the network; names of the pool's fabric levels, empty for no condition."""
+
+    required: str = ""
+    preferred: str = ""
+    segment: Segment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostAsk:
+    """What a replica's pod needs on the node beside its devices; 0 is nothing."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """Devices that are held for a replica until those who have them have given them back."""
+
+    index: int
+    node: str
+    devices: tuple[PlacedDevice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """A claim was evicted for another one, at this time (seconds since the epoch)."""
+
+    by: ClaimUID
+    at: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -308,6 +473,17 @@ class Claim:
         placed: Members that hold devices, also those that are releasing.
         deleting: It has a deletionTimestamp: it keeps what it holds and gets nothing.
         hold: When set, the claim is not planned and this is the reason (a foreign scheduling gate, a broken spec, …).
+        priority: Base priority.
+        tenant: Name of its tenant: one of the pool's, or one of its own that has no quota.
+        gang_min: Fewest replicas that are placed together; None: replicas are independent.
+        fabric: Where its replicas lie in the network.
+        host: What each replica's pod needs beside its devices.
+        profile: What it favours among places that fit.
+        deadline: When the work must be done, seconds since the epoch.
+        preemptible: Whether others may take its devices.
+        max_runtime: Seconds after which it gives its devices back.
+        nominated: What its status says is held for it.
+        evictions: Those of the last ten minutes that its status names.
     """
 
     uid: ClaimUID
@@ -323,6 +499,16 @@ class Claim:
     deleting: bool = False
     has_uid: bool = True
     hold: ClaimHold | None = None
+    tenant: str = ""
+    gang_min: int | None = None
+    fabric: Fabric = Fabric()
+    host: HostAsk = HostAsk()
+    profile: Profile = Profile.BALANCED
+    deadline: float | None = None
+    preemptible: bool = True
+    max_runtime: float | None = None
+    nominated: tuple[Nomination, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,15 +517,6 @@ class ClaimHold:
 
     code: str
     message: str
-
-
-class HoldKind(StrEnum):
-    """How a device that no living DeviceClaim holds is nevertheless taken."""
-
-    FOREIGN = "Foreign"
-    """Allocated to a ResourceClaim that is not ours."""
-    RELEASING = "Releasing"
-    """In an allocated ResourceClaim of ours whose DeviceClaim is gone, or otherwise on its way back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import gcd
 
-from adjoin_allocator.model import SCOPES, Affinity, Policy, Request
+from adjoin_allocator.model import Affinity, Request
 from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.terms import SCOPES, Policy
 
 Edit = tuple[str, tuple[Request, ...], tuple[Affinity, ...]]
 """The change in words, and what is asked then."""

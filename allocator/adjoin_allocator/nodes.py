@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 
 from adjoin_allocator.cel import AttributeScalar, Selector
 from adjoin_allocator.demand import Bundle, Demand, Stake, Want, bundles, stakes
-from adjoin_allocator.model import Device, DeviceID, Node, Pool, Standing, natural_key
+from adjoin_allocator.model import Device, DeviceID, Node, Pool, natural_key
 from adjoin_allocator.results import Mismatch
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import Standing
 from adjoin_allocator.topology import Wiring, attribute_values, wire
 
 

@@ -14,8 +14,9 @@ from adjoin_allocator.cost import Signature, signature
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Affinity, Policy, Pool, Request
+from adjoin_allocator.model import Affinity, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
+from adjoin_allocator.terms import Policy
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from adjoin_allocator.model import ClaimUID, PlacedDevice
+from adjoin_allocator.model import ClaimUID, Nomination, PlacedDevice
 
 
 class Code(StrEnum):
@@ -84,6 +84,7 @@ class ClaimPlan:
         conflicts: Indexes of replicas whose status names a device of an older claim. They are planned anew: a
             placement with the same index takes their place; what else they name stays taken until their status no
             longer does.
+        nominated: What is held for replicas that wait until others have given it back.
     """
 
     uid: ClaimUID
@@ -92,6 +93,7 @@ class ClaimPlan:
     reasons: tuple[Reason, ...] = ()
     nearest: str | None = None
     conflicts: tuple[int, ...] = ()
+    nominated: tuple[Nomination, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +120,30 @@ class Mismatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Preempted:
+    """Replicas of a claim that must go so that another claim can have their devices."""
+
+    uid: ClaimUID
+    replicas: tuple[int, ...]
+    by: ClaimUID
+
+
+@dataclass(frozen=True, slots=True)
 class PoolPlan:
-    """A pool after the decision: counts by device name and the matrices that did not fit."""
+    """A pool after the decision.
+
+    Attributes:
+        counts: By device name.
+        mismatches: The matrices that did not fit.
+        gap: Proven distance of the batch from the best possible; 0.0 is optimal.
+        usage: By tenant and device name what its claims hold, in thousandths of a device.
+    """
 
     name: str
     counts: Mapping[str, DeviceCounts]
     mismatches: tuple[Mismatch, ...] = ()
     gap: float = 0.0
+    usage: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +155,8 @@ class Stats:
     """Search states visited."""
     shapes: int = 0
     """Distinct node shapes seen."""
+    struck: bool = False
+    """The optimiser's wall limit ended it before its work was spent: the plan may differ from one made elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,4 +165,5 @@ class Plan:
 
     claims: Mapping[ClaimUID, ClaimPlan]
     pools: Mapping[str, PoolPlan]
+    preempted: tuple[Preempted, ...] = ()
     stats: Stats = field(default_factory=Stats)

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 
 from adjoin_allocator.cel import AttributeValue
 from adjoin_allocator.matrix import Matrix
-from adjoin_allocator.model import Device, DeviceType, natural_key
+from adjoin_allocator.model import Device, natural_key
+from adjoin_allocator.terms import DeviceType
 
 _NIC_NAMES = ("dra.net/rdmaDevice", "dra.net/ifName", "adjoin.dev/rdmaDevice", "adjoin.dev/ifName")
 """Where a NIC's name in the operating system is read from, in the order in which they are looked for in the legend."""

@@ -10,9 +10,9 @@ identity; sharing may change speed and nothing else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from adjoin_allocator.model import Claim, Device, DeviceID, Hold, Node, Pool
+from adjoin_allocator.model import Claim, Device, DeviceID, Hold, Node, Pool, Share
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,6 +25,7 @@ class Snapshot:
         inventory: By node name every device of every pool there, in stable order, whatever its standing and holder.
         claims: All claims, in input order.
         holds: Devices that are taken although no claim of the snapshot holds them.
+        shares: DeviceShares by name.
     """
 
     pools: Mapping[str, Pool]
@@ -32,3 +33,4 @@ class Snapshot:
     inventory: Mapping[str, tuple[Device, ...]]
     claims: tuple[Claim, ...]
     holds: Mapping[DeviceID, Hold]
+    shares: Mapping[str, Share] = field(default_factory=dict)

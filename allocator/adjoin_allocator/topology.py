@@ -27,9 +27,10 @@ import networkx as nx
 
 from adjoin_allocator.cel import AttributeScalar, AttributeValue
 from adjoin_allocator.matrix import Matrix, MatrixError, parse_matrix
-from adjoin_allocator.model import Device, DeviceID, DeviceType, MatrixText, Pool, Scope
+from adjoin_allocator.model import Device, DeviceID, MatrixText, Pool
 from adjoin_allocator.results import Mismatch
 from adjoin_allocator.rows import Misfit, match_rows, names_of_rows, needs_uuid, pci_address, sight
+from adjoin_allocator.terms import DeviceType, Scope
 from adjoin_allocator.wiring import LEVELS, Fact, Shape, Verdict, Wiring, bits, compile_wiring
 
 __all__ = ["Verdict", "Wiring", "attribute_keys", "attribute_values", "bits", "graph", "wire"]

@@ -40,7 +40,7 @@ from typing import NamedTuple, TypeVar
 import networkx as nx
 
 from adjoin_allocator.matrix import nvlinks
-from adjoin_allocator.model import SCOPES, Scope
+from adjoin_allocator.terms import SCOPES, Scope
 
 MOST_LINKS = 64
 """More NVLinks than any pair has, so that `Wiring.fine` of a linked pair stays positive."""

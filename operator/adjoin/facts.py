@@ -27,7 +27,8 @@ from adjoin.api.names import (
 )
 from adjoin.api.parse import parse_lenient
 from adjoin_allocator.cel import AttributeValue, Quantity, Version
-from adjoin_allocator.model import DeviceID, Node, PlacedDevice, PlacedReplica, ReplicaState, Taint
+from adjoin_allocator.model import DeviceID, Node, PlacedDevice, PlacedReplica, Taint
+from adjoin_allocator.terms import ReplicaState
 
 Raw = Mapping[str, Any]
 

@@ -23,21 +23,10 @@ from adjoin.cache import View
 from adjoin.facts import ClaimFacts, PodFacts, read_placed
 from adjoin.inventory import Inventory, asked_pool
 from adjoin_allocator.cel import compile_selector
-from adjoin_allocator.model import (
-    Affinity,
-    Claim,
-    ClaimHold,
-    ClaimUID,
-    DeviceID,
-    Hold,
-    HoldKind,
-    PlacedReplica,
-    Policy,
-    Request,
-    Scope,
-)
+from adjoin_allocator.model import Affinity, Claim, ClaimHold, ClaimUID, DeviceID, Hold, PlacedReplica, Request
 from adjoin_allocator.results import Code
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import HoldKind, Policy, Scope
 
 SPECS = 4096
 """How many distinct specs are remembered."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from adjoin.api.names import ANNOTATION_REPLICA, FINALIZER, LABEL_POD
 from adjoin.facts import ClaimFacts, Meta, PodFacts, ResourceClaimFacts, read_placed
-from adjoin_allocator.model import ReplicaState
+from adjoin_allocator.terms import ReplicaState
 
 USED_STATES: Final = (ReplicaState.IN_USE, ReplicaState.RELEASING, ReplicaState.FAILED)
 """States in which a pod may have been at the devices."""

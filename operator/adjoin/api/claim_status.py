@@ -12,8 +12,8 @@ from pydantic import BaseModel, Field
 from adjoin.api.common import CONDITIONS_TEXT, Conditions, DeviceRef
 from adjoin.api.marks import ATOMIC, ATOMIC_MAP, model_config
 from adjoin.api.scalars import UID, Int, Known, Timestamp
-from adjoin_allocator.model import ReplicaState
 from adjoin_allocator.results import Code
+from adjoin_allocator.terms import ReplicaState
 
 Index = Annotated[Int, Field(ge=0, le=4095)]
 

@@ -23,9 +23,10 @@ from adjoin.inventory import Inventory
 from adjoin.lifecycle import contested, entries, rfc3339
 from adjoin.status import pool_status
 from adjoin.status.conditions import Condition, conditions
-from adjoin_allocator.model import ClaimUID, Device, ReplicaState, Standing, natural_key
+from adjoin_allocator.model import ClaimUID, Device, natural_key
 from adjoin_allocator.results import ClaimPlan, Placement, Plan
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import ReplicaState, Standing
 
 Json = dict[str, Any]
 

@@ -26,9 +26,10 @@ from adjoin.inventory import Inventory, InventoryBuilder
 from adjoin.snapshot import SnapshotBuilder
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as decide
-from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, HoldKind, PlacedReplica, ReplicaState
+from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, PlacedReplica
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import HoldKind, ReplicaState
 
 
 @dataclass(frozen=True, slots=True, eq=False)

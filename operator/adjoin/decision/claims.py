@@ -14,8 +14,9 @@ from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.inventory import Inventory, asked_pool
 from adjoin.lifecycle import Member, add_finalizer, drop_finalizer, enter, entries, review
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch
-from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool, ReplicaState, Standing
+from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.results import ClaimPlan
+from adjoin_allocator.terms import ReplicaState, Standing
 
 CLAIM_WORDS_SECONDS = 10.0
 """How often a waiting claim's words may be brought up to date when nothing but their numbers changed."""

@@ -20,9 +20,10 @@ from adjoin.snapshot import SnapshotBuilder
 from adjoin.status import Fragmentation
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as make_plan
-from adjoin_allocator.model import Device, Standing
+from adjoin_allocator.model import Device
 from adjoin_allocator.results import Plan
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import Standing
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,8 @@ from adjoin.inventory.driver_pools import DriverPool, parent_of, same_hardware, 
 from adjoin.inventory.identity import Identity, identify
 from adjoin.inventory.pools import Offer, PoolRules, counted_devices
 from adjoin.inventory.taints import NO_RULES, DriverPoolRules, ailment
-from adjoin_allocator.model import Device, DeviceID, Node, Standing, natural_key
+from adjoin_allocator.model import Device, DeviceID, Node, natural_key
+from adjoin_allocator.terms import Standing
 
 COUNTED = 1024
 """Most devices of one name that are counted on a node."""

@@ -19,8 +19,9 @@ from adjoin.api.pool_policy import Guard
 from adjoin.facts import ClaimFacts, PoolFacts, PublishedDevice, qualified
 from adjoin.inventory.matching import Matcher, MatcherError
 from adjoin_allocator.cel import AttributeValue, Quantity
-from adjoin_allocator.model import DeviceName, DeviceType, MatrixText, Toleration
+from adjoin_allocator.model import DeviceName, MatrixText, Toleration
 from adjoin_allocator.rows import pci_address
+from adjoin_allocator.terms import DeviceType
 
 _UUID_KEYS = ("uuid",)
 _PCI_KEYS = ("pciBusID", "pciAddress", "pciAddr")

@@ -14,7 +14,8 @@ from adjoin.facts import Binding
 from adjoin.inventory.driver_pools import DriverPool, Key, hardware_keys
 from adjoin.inventory.held import Found
 from adjoin.inventory.node_devices import COUNTED, Overlap
-from adjoin_allocator.model import Device, DeviceID, Node, PlacedDevice, Pool, Standing
+from adjoin_allocator.model import Device, DeviceID, Node, PlacedDevice, Pool
+from adjoin_allocator.terms import Standing
 
 NAMED = 8
 """How many devices a message names before it only counts."""

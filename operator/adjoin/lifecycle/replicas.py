@@ -18,8 +18,9 @@ from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import Relations, precedence, rfc3339
 from adjoin.lifecycle.removal import end, expel
 from adjoin.lifecycle.uses import STRAY, Use, entries, uses_of, wanted_replicas
-from adjoin_allocator.model import Claim, DeviceID, Hold, HoldKind, ReplicaState
+from adjoin_allocator.model import Claim, DeviceID, Hold
 from adjoin_allocator.results import Placement
+from adjoin_allocator.terms import HoldKind, ReplicaState
 
 _WANTED_STATES = (ReplicaState.READY, ReplicaState.IN_USE)
 

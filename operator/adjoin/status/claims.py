@@ -16,8 +16,8 @@ from adjoin.delivery.events import Notice
 from adjoin.facts import ClaimFacts, Raw
 from adjoin.lifecycle import Member, rfc3339, wanted_replicas
 from adjoin.status.conditions import Condition, compact, conditions
-from adjoin_allocator.model import ReplicaState
 from adjoin_allocator.results import ClaimPlan, Code
+from adjoin_allocator.terms import ReplicaState
 
 STALLED: frozenset[str] = frozenset({Code.INVALID_CLAIM, Code.POOL_NOT_FOUND, Code.NOT_ALLOWED})
 """Reasons that only somebody's hand can end; all others may pass by themselves."""

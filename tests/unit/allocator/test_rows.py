@@ -8,8 +8,9 @@ import pytest
 
 from adjoin_allocator.cel import AttributeValue
 from adjoin_allocator.matrix import parse_matrix
-from adjoin_allocator.model import Device, DeviceID, DeviceType, Standing
+from adjoin_allocator.model import Device, DeviceID
 from adjoin_allocator.rows import Misfit, match_rows, needs_uuid, pci_address, sight
+from adjoin_allocator.terms import DeviceType, Standing
 from adjoin_allocator.topology import DEFAULT_KEYS
 
 PCI = "resource.kubernetes.io/pciBusID"

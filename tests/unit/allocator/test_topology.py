@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.support.shared import needs_shared, shared
 
 from adjoin_allocator.cel import AttributeValue
-from adjoin_allocator.model import SCOPES, Device, DeviceID, DeviceName, DeviceType, MatrixText, Pool, Scope
+from adjoin_allocator.model import Device, DeviceID, DeviceName, MatrixText, Pool
+from adjoin_allocator.terms import SCOPES, DeviceType, Scope
 from adjoin_allocator.topology import Verdict, Wiring, attribute_keys, attribute_values, bits, graph, wire
 from adjoin_allocator.wiring import MOST_LINKS
 

@@ -31,7 +31,8 @@ from adjoin.delivery.parts import LayoutError, deal
 from adjoin.facts import PodFacts, read_claim, read_node, read_pod, read_pool, read_slice, read_taint_rule
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.lifecycle import Member, relate, rfc3339
-from adjoin_allocator.model import DeviceID, ReplicaState
+from adjoin_allocator.model import DeviceID
+from adjoin_allocator.terms import ReplicaState
 
 
 def a_pod(**fields: Any) -> PodFacts:

@@ -14,8 +14,9 @@ from tests.support.views import view_of
 
 from adjoin.facts import read_placed
 from adjoin.inventory import Inventory, InventoryBuilder, matching
-from adjoin_allocator.model import DeviceID, Standing
+from adjoin_allocator.model import DeviceID
 from adjoin_allocator.selectors import match_all
+from adjoin_allocator.terms import Standing
 
 GPU = "gpu.nvidia.com"
 NO_GUARD = {"guard": "None"}

@@ -36,17 +36,9 @@ from adjoin.lifecycle import (
     review,
     rfc3339,
 )
-from adjoin_allocator.model import (
-    Claim,
-    ClaimUID,
-    DeviceID,
-    Hold,
-    HoldKind,
-    PlacedDevice,
-    PlacedReplica,
-    ReplicaState,
-)
+from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, PlacedDevice, PlacedReplica
 from adjoin_allocator.results import Placement
+from adjoin_allocator.terms import HoldKind, ReplicaState
 
 GPU_0 = (GPU_DRIVER, "n1", "gpu-0")
 OURS = ("adjoin.dev/cleanup",)

@@ -20,8 +20,9 @@ from tests.support.views import view_of
 
 from adjoin.inventory import InventoryBuilder
 from adjoin.snapshot import SnapshotBuilder
-from adjoin_allocator.model import Claim, DeviceID, HoldKind, Policy, Scope
+from adjoin_allocator.model import Claim, DeviceID
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import HoldKind, Policy, Scope
 
 GPU = "gpu.nvidia.com"
 FIXED = (devicepool(delivery={"guard": "None"}), node(), resourceslice("n1", GPU, 4))

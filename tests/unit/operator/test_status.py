@@ -14,8 +14,9 @@ from adjoin.facts import read_claim, read_pool
 from adjoin.inventory import PoolReport
 from adjoin.lifecycle import Member
 from adjoin.status import Ailing, claim_notice, claim_phase, claim_status, gist, merge_patch, pool_gist, pool_status
-from adjoin_allocator.model import ClaimUID, ReplicaState
+from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.results import ClaimPlan, Code, DeviceCounts, Mismatch, PoolPlan, Reason
+from adjoin_allocator.terms import ReplicaState
 
 STATE = ReplicaState
 UID = ClaimUID("claim-team-job-a")

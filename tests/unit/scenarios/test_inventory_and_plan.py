@@ -12,7 +12,8 @@ from tests.support.planning import Ran, plan_objects, with_status
 from tests.support.views import view_of
 
 from adjoin.inventory import InventoryBuilder
-from adjoin_allocator.model import DeviceID, Standing
+from adjoin_allocator.model import DeviceID
+from adjoin_allocator.terms import Standing
 
 GPU, NIC = "gpu.nvidia.com", "dra.net"
 ROOT = "resource.kubernetes.io/pcieRoot"

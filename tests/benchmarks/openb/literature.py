@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from tests.benchmarks.openb.trace import CARD, Curve, Machine, Pod
 
 POPULAR = 0.95
-"""Typical pods are the most frequent ones that make up this part of the list, …"""
-STEP = 10
-"""… taken by so many at a time."""
+"""Typical pods are the most frequent ones that make up this part of the list."""
 GREATEST_CPU = 128_000
 GREATEST_CARDS = 8 * CARD
 
@@ -103,8 +101,8 @@ class Gradient(Scorer):
         specs = Counter((pod.cpu_milli, pod.cards, pod.milli, pod.models) for pod in pods)
         ranked = sorted(specs.items(), key=lambda each: (-each[1], each[0][:3], sorted(each[0][3])))
         typical: list[tuple[tuple[int, int, int, frozenset[str]], int]] = []
-        while sum(number for _, number in typical) < POPULAR * len(pods) and len(typical) < len(ranked):
-            typical = ranked[: len(typical) + STEP]
+        while sum(number for _, number in typical) < POPULAR * len(pods):
+            typical.append(ranked[len(typical)])
         total = sum(number for _, number in typical)
         self._idle = sum(number for (_, cards, _, _), number in typical if not cards) / total
         asking = [(spec, number / total) for spec, number in typical if spec[1]]

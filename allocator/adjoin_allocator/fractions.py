@@ -31,6 +31,9 @@ the fuller card is better."""
 KNOWN = 4096
 """For how many wishes costs are kept."""
 
+LOG = 1 << 20
+"""How many changes are logged until all is looked at again."""
+
 VALUATIONS = 4
 """For how many sets of prices costs are kept."""
 
@@ -125,8 +128,10 @@ class Appraiser:
 
     def best(self, wish: Wish) -> Choice | None:
         """The cheapest place; None when there is none."""
-        if not self.stock.shape[0]:
+        if not self.stock.shape[0] or max(wish.parts, 1) > self.stock.shape[1]:
             return None
+        if len(self.stock.log) > LOG:
+            self._forget()
         valuation = self._valuation()
         total = self._total(valuation, wish, self._costs(valuation, wish))
         at = int(total.argmin())
@@ -135,6 +140,35 @@ class Appraiser:
         position, way = divmod(at, total.shape[1])
         cost = int(total.flat[at]) // _TIE * GRAIN
         return Choice(position, self._columns(valuation, wish, position, way), cost)
+
+    def tariff(self, wish: Wish) -> tuple[list[int], list[bool]]:
+        """By node what a wish for whole cards costs there, in units of `GRAIN`, and whether the host has room; which
+        cards will do, and whether enough of them are free, is not looked at.
+        """
+        room = self.stock.room(wish)
+        if not self.stock.shape[0]:
+            return [], []
+        valuation = self._valuation()
+        bare = Wish(wish.count, cpu_milli=wish.cpu_milli, memory_kib=wish.memory_kib)
+        total = self._total(valuation, bare, self._costs(valuation, bare))[:, 0]
+        return (total // _TIE).tolist(), room.tolist()
+
+    def cards(self, wish: Wish) -> Integers:
+        """By node and column what a part costs as far as its card goes, in units of `GRAIN`; -1 where it does not fit."""
+        stock = self.stock
+        opened, fresh = self._keys(self._valuation(), wish, np.arange(stock.shape[0]))
+        limit = stock.shares[stock.share_at[wish.share]].max_devices
+        if limit is not None and stock.in_mode[stock.share_at[wish.share]] + wish.parts > limit:
+            fresh = np.full_like(fresh, _FAR)
+        key = np.minimum(opened, fresh)
+        found: Integers = np.where(key >= _FAR, -1, (key >> _SHIFT) // GRAIN)
+        return found
+
+    def _forget(self) -> None:
+        """Starts the log anew, and with it all that was kept."""
+        self.stock.log.clear()
+        self._valuations.clear()
+        self._current, self._version = None, -1
 
     # What the demand says
 
@@ -163,9 +197,7 @@ class Appraiser:
         total = int(weights.sum())
         cpu = need(numbers, worth, facts.cpu, total)
         memory = need(numbers, worth, facts.memory, total)
-        self._several = {
-            several: int(weights[rows].sum()) / total for several, rows in facts.several.items() if total
-        }
+        self._several = {several: int(weights[rows].sum()) / total for several, rows in facts.several.items() if total}
         restricted = {only: int(weights[rows].sum()) / total for only, rows in facts.only.items() if total}
         restricted = {only: part for only, part in restricted.items() if part}
         if tuple(sorted(restricted)) != self._groups.mix:
@@ -194,7 +226,7 @@ class Appraiser:
     @staticmethod
     def _idle(valuation: _Valuation, cards: Integers, cpu: Integers, memory: Integers) -> Floats:
         worth = cards / UNIT
-        return valuation.cpu.idle(worth, cpu) + valuation.memory.idle(worth, memory)
+        return valuation.cpu.idle(worth, cpu.astype(float)) + valuation.memory.idle(worth, memory.astype(float))
 
     # What a wish costs
 
@@ -231,7 +263,9 @@ class Appraiser:
                 room &= usable.sum(axis=1) >= count
         cards = valuation.cards[rows][:, None]
         idle = self._idle(valuation, np.maximum(cards - worth, 0), cpu[:, None], memory[:, None])
-        cost = np.minimum(worth, _FAR >> _SHIFT) + np.rint((idle - valuation.idle[rows][:, None]) * UNIT).astype(np.int64)
+        cost = np.minimum(worth, _FAR >> _SHIFT) + np.rint((idle - valuation.idle[rows][:, None]) * UNIT).astype(
+            np.int64
+        )
         cost = np.rint(cost / GRAIN).astype(np.int64)
         free = np.minimum(whole[:, None] - opened, _WAYS - 1)
         tie = (np.minimum(left, _LEFT - 1) * _WAYS + np.maximum(free, 0)) * _WAYS + np.minimum(opened, _WAYS - 1)
@@ -282,7 +316,8 @@ class Appraiser:
         scarce: Integers | None = None
         if self._parts:
             worth = self._facts.worth_of(wish, valuation.prices)
-            free = np.bincount(self._groups.of, weights=valuation.cards, minlength=len(self._groups.kinds))
+            weights = valuation.cards.astype(float)
+            free = np.bincount(self._groups.of, weights=weights, minlength=len(self._groups.kinds)).astype(float)
             scarce = _cost(scarcity(free, self._parts) * worth * (UNIT // CARD))[self._groups.of]
         if not wish.parts:
             total = costs[:, 0]

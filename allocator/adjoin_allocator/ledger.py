@@ -16,14 +16,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
 from operator import is_not
 
 from adjoin_allocator.demand import Market, want
-from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, PlacedReplica
+from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, PlacedShare
 from adjoin_allocator.nodes import Nodes, PoolIndex, Sort, State
+from adjoin_allocator.parts import Parts
 from adjoin_allocator.results import DeviceCounts
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
@@ -72,6 +74,10 @@ class PoolLedger:
         self._others: dict[int, int] = {}
         self._others_back: dict[int, int] = {}
         self._given: dict[int, int] = {}
+        self._divided: dict[int, int] = {}
+        self._divided_back: dict[int, int] = {}
+        self.watcher: Callable[[int], None] | None = None
+        """Called with a position when who holds devices there has changed."""
         self._buckets: dict[int, Buckets] = {}
         self._tally: Counter[tuple[str, Standing]] = Counter(index.tally)
         """Devices that nobody holds, by name and standing."""
@@ -80,17 +86,26 @@ class PoolLedger:
 
     def back(self, position: int) -> int:
         """Devices of a node that are on their way back."""
-        return self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+        back = self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+        return back | self._divided_back.get(position, 0)
 
     @property
     def returning(self) -> frozenset[int]:
         """Positions of nodes with devices on their way back."""
-        return frozenset(self._claims_back.keys() | self._others_back.keys())
+        return frozenset(self._claims_back.keys() | self._others_back.keys() | self._divided_back.keys())
 
     def held(self, position: int) -> int:
         """Devices of a node that somebody has, those on their way back among them."""
+        return self.entire(position) | self.divided(position)
+
+    def entire(self, position: int) -> int:
+        """Devices of a node that somebody has as wholes."""
         mine = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0)
-        return mine | self.back(position)
+        return mine | self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+
+    def divided(self, position: int) -> int:
+        """Devices of a node of which somebody has parts."""
+        return self._divided.get(position, 0) | self._divided_back.get(position, 0)
 
     def claims(self, position: int) -> int:
         """Devices of a node that claims of the snapshot have."""
@@ -107,6 +122,10 @@ class PoolLedger:
     def give(self, position: int, mask: int, add: bool) -> None:
         """This decision gives these devices away, or takes that back."""
         self._change(self._given, position, mask, add)
+
+    def divide(self, position: int, mask: int, back: bool, add: bool) -> None:
+        """Somebody holds parts of these devices (all of it on its way back, or not), or nobody does any more."""
+        self._change(self._divided_back if back else self._divided, position, mask, add)
 
     def buckets(self, sorts: Sequence[Sort]) -> Buckets:
         """Open nodes by state, kept up from now on. `sorts` are a question's, always the same object for it."""
@@ -150,6 +169,8 @@ class PoolLedger:
             self.free[position] = after
             for buckets in self._buckets.values():
                 buckets.move(self.index, position, before, after)
+        if self.watcher is not None:
+            self.watcher(position)
 
     def _count(self, position: int, sign: int) -> None:
         """Adds a node's held devices to the counts, or takes them out. A missing device counts as missing whoever holds
@@ -179,6 +200,20 @@ class _Entry:
     position: int
     mask: int
     back: bool
+    parts: tuple[tuple[int, PlacedShare], ...] = ()
+
+    @property
+    def divided(self) -> int:
+        """Devices of which it has parts."""
+        mask = 0
+        for bit, _ in self.parts:
+            mask |= 1 << bit
+        return mask
+
+    def without(self, gone: int, back: bool) -> _Entry:
+        """The same without these devices."""
+        left = tuple(each for each in self.parts if not gone >> each[0] & 1)
+        return replace(self, mask=self.mask & ~gone, parts=left, back=back)
 
 
 class Ledger:
@@ -197,8 +232,9 @@ class Ledger:
         self.conflicts: dict[ClaimUID, tuple[int, ...]] = {}
         self.lacking: dict[ClaimUID, tuple[int, ...]] = {}
         self.markets: dict[str, Market] = {}
+        self.parts = Parts()
         self._nodes = nodes
-        self._journal: list[tuple[PoolLedger, int, int, bool]] = []
+        self._journal: list[Callable[[], None]] = []
         self._claims: tuple[Claim, ...] = ()
         self._known: dict[ClaimUID, tuple[Claim, tuple[_Entry, ...]]] = {}
         self._waiting: list[int] = []
@@ -214,7 +250,7 @@ class Ledger:
         )
         # A device named twice, or a UID: then what one claim holds cannot be told from what another does.
         mixed = self.conflicts or len(self._known) != len(self._claims)
-        if not same or mixed or not self._follow(snapshot):
+        if not same or mixed or not self.parts.same(snapshot) or not self._follow(snapshot):
             self._rebuild(snapshot, indexes, now)
 
     @property
@@ -232,14 +268,24 @@ class Ledger:
         ledger = self.pools[pool]
         assert mask & ~ledger.free[position] == 0, "a device is given that is not free"
         ledger.give(position, mask, add=True)
-        self._journal.append((ledger, position, mask, True))
+        self._journal.append(partial(ledger.give, position, mask, add=False))
+
+    def take_part(self, pool: str, position: int, bit: int, share: PlacedShare) -> None:
+        """Gives a part of one device away."""
+        self.parts.hold(pool, position, bit, share, back=False, add=True)
+        self._journal.append(partial(self.parts.hold, pool, position, bit, share, back=False, add=False))
+
+    def take_host(self, node: str, asked: HostAsk) -> None:
+        """Gives host resources of a node away."""
+        self.parts.host(node, asked, add=True)
+        self._journal.append(partial(self.parts.host, node, asked, add=False))
 
     def give_back(self, pool: str, position: int, mask: int) -> None:
         """Takes back devices that `take` gave away."""
         ledger = self.pools[pool]
         assert mask & ledger.free[position] == 0, "a device comes back that was not given"
         ledger.give(position, mask, add=False)
-        self._journal.append((ledger, position, mask, False))
+        self._journal.append(partial(ledger.give, position, mask, add=True))
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""
@@ -248,14 +294,14 @@ class Ledger:
     def roll_back(self, mark: int) -> None:
         """Undoes everything since `mark`."""
         while len(self._journal) > mark:
-            ledger, position, mask, given = self._journal.pop()
-            ledger.give(position, mask, add=not given)
+            self._journal.pop()()
 
     # Following snapshots
 
     def _follow(self, snapshot: Snapshot) -> bool:
         """Enters what changed. False when a device is named twice, and then the ledger must be rebuilt."""
         known, old, new = self._known, self._claims, snapshot.claims
+        self.parts.see(snapshot)
         first = _common(old, new)
         last = _common(old[first:][::-1], new[first:][::-1])
         here = new[first : len(new) - last]
@@ -263,7 +309,7 @@ class Ledger:
         for claim in old[first : len(old) - last]:
             if claim.uid not in kept:
                 for entry in known.pop(claim.uid)[1]:
-                    entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
+                    self._hold(entry, add=False)
                 self._trade(claim, -1)
                 self.lacking.pop(claim.uid, None)
         for claim in here:
@@ -274,9 +320,9 @@ class Ledger:
             entries: list[_Entry] = []
             for replica in claim.placed:
                 for entry in self._places(replica, claim.deleting or replica.state is ReplicaState.RELEASING):
-                    if entry.pool.claims(entry.position) & entry.mask:
+                    if self._taken(entry):
                         return False
-                    entry.pool.claimed(entry.position, entry.mask, entry.back, add=True)
+                    self._hold(entry, add=True)
                     entries.append(entry)
             self._remember(claim, tuple(entries))
         before = bisect_left(self._waiting, first)
@@ -297,6 +343,7 @@ class Ledger:
         self.pools = {name: PoolLedger(index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
         self.markets = {}
+        self.parts.reset(snapshot, self.pools)
 
         def age(claim: Claim) -> tuple[float, str]:
             return now if claim.created is None else claim.created, claim.uid
@@ -311,15 +358,12 @@ class Ledger:
                 back = claim.deleting or again or replica.state is ReplicaState.RELEASING
                 mine = list(self._places(replica, back))
                 if again:
-                    mine = [replace(entry, mask=entry.mask & ~entry.pool.claims(entry.position)) for entry in mine]
-                elif _doubled(replica) or any(entry.pool.claims(entry.position) & entry.mask for entry in mine):
+                    mine = [entry.without(self._taken(entry), back) for entry in mine]
+                elif _doubled(replica) or any(map(self._taken, mine)):
                     lost.append(replica.index)
-                    mine = [
-                        replace(entry, mask=entry.mask & ~entry.pool.claims(entry.position), back=True)
-                        for entry in mine
-                    ]
+                    mine = [entry.without(self._taken(entry), back=True) for entry in mine]
                 for entry in mine:
-                    entry.pool.claimed(entry.position, entry.mask, entry.back, add=True)
+                    self._hold(entry, add=True)
                 entries += mine
             if lost:
                 self.conflicts[claim.uid] = tuple(lost)
@@ -327,6 +371,21 @@ class Ledger:
         self._enter_holds(snapshot.holds, add=True)
         self._claims = snapshot.claims
         self._waiting = [at for at, claim in enumerate(snapshot.claims) if claim.uid in self.lacking]
+
+    def _hold(self, entry: _Entry, add: bool) -> None:
+        """A replica of the snapshot holds this, or no longer does."""
+        if entry.mask:
+            entry.pool.claimed(entry.position, entry.mask, entry.back, add)
+        for bit, share in entry.parts:
+            self.parts.hold(entry.pool.index.pool.name, entry.position, bit, share, entry.back, add)
+
+    @staticmethod
+    def _taken(entry: _Entry) -> int:
+        """Devices of an entry that claims hold already: any part of one that it wants whole, the whole of one that it
+        wants a part of.
+        """
+        whole, divided = entry.pool.claims(entry.position), entry.pool.divided(entry.position)
+        return entry.mask & (whole | divided) | entry.divided & (whole | entry.mask)
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
         self._known[claim.uid] = (claim, entries)
@@ -339,7 +398,8 @@ class Ledger:
         self._trade(claim, 1)
 
     def _trade(self, claim: Claim, sign: int) -> None:
-        """What a claim wants is in its pool's market, or no longer."""
+        """What a claim wants is in its pool's market, or no longer, and what it needs of hosts."""
+        self.parts.claim(claim, sign > 0)
         wanted = None if claim.deleting else want(claim.requests, claim.affinity)
         if wanted is not None:
             market = self.markets.setdefault(claim.pool, Market())
@@ -348,14 +408,17 @@ class Ledger:
     def _places(self, replica: PlacedReplica, back: bool) -> Iterator[_Entry]:
         """What a replica's status names, as far as it exists; of a device that is named twice once."""
         masks: dict[tuple[str, int], int] = {}
+        parts: dict[tuple[str, int], list[tuple[int, PlacedShare]]] = {}
         for device in replica.devices:
             found = self._nodes.locate(device.id)
             if found is not None:
                 index, position, bit = found
                 key = (index.pool.name, position)
-                masks[key] = masks.get(key, 0) | 1 << bit
+                masks[key] = masks.get(key, 0) | (1 << bit if device.share is None else 0)
+                if device.share is not None:
+                    parts.setdefault(key, []).append((bit, device.share))
         for (pool, position), mask in masks.items():
-            yield _Entry(self.pools[pool], position, mask, back)
+            yield _Entry(self.pools[pool], position, mask, back, tuple(parts.get((pool, position), ())))
 
     def _enter_holds(self, holds: Mapping[DeviceID, Hold], add: bool) -> None:
         for device, hold in holds.items():
@@ -366,8 +429,10 @@ class Ledger:
 
 
 def _doubled(replica: PlacedReplica) -> bool:
-    """Whether it names a device twice: it has fewer than it says."""
-    return len({device.id for device in replica.devices}) < len(replica.devices)
+    """Whether it names a device twice, and not only parts of it: it has fewer than it says."""
+    whole = [device.id for device in replica.devices if device.share is None]
+    parted = {device.id for device in replica.devices if device.share is not None}
+    return len(set(whole)) < len(whole) or not parted.isdisjoint(whole)
 
 
 def _repeats(claim: Claim) -> bool:

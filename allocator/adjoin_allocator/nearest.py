@@ -14,6 +14,7 @@ from math import gcd
 
 from adjoin_allocator.model import Affinity, Request
 from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.tariff import fits
 from adjoin_allocator.terms import SCOPES, Policy
 
 Edit = tuple[str, tuple[Request, ...], tuple[Affinity, ...]]
@@ -42,7 +43,7 @@ def nearest(placer: Placer, ask: Ask) -> str | None:
 
 def _fits(placer: Placer, ask: Ask, requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> bool:
     pool = placer.ledger.pools[ask.pool].index.pool
-    return placer.fits(placer.ask(pool, requests, affinity))
+    return fits(placer, placer.ask(pool, requests, affinity, ask.host))
 
 
 def _soft(line: Affinity) -> Affinity:

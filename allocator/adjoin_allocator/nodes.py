@@ -272,7 +272,7 @@ class Nodes:
                 eligible = tuple(view.eligible(kind, selectors) for kind, selectors in question.requests)
                 values = tuple(view.values(name) for name in question.attributes)
                 wanted_here = stakes([(wanted, view.bundles(wanted.want)) for wanted in demand])
-                sort = self._sort(eligible, values, wanted_here, assumed)
+                sort = self.sort(eligible, values, wanted_here, assumed)
                 by_shape[view.shape] = sort
             sorts.append(sort)
         if len(self._sorted) >= SELECTIONS:
@@ -280,19 +280,20 @@ class Nodes:
         self._sorted[key] = (index, tuple(sorts))
         return self._sorted[key][1]
 
-    def _sort(
+    def sort(
         self,
         eligible: tuple[int, ...],
         values: tuple[Values, ...],
         wanted: tuple[Stake, ...] = (),
         assumed: bool = False,
     ) -> Sort:
+        """The one sort of these: equal ones are the same."""
         key = (eligible, values, wanted, assumed)
         sort = self._sorts.get(key)
         if sort is None:
             if len(self._sorts) >= SHAPES:
                 self._sorts.clear()
-            bare = self._sort(eligible, values) if wanted or assumed else None
+            bare = self.sort(eligible, values) if wanted or assumed else None
             sort = self._sorts[key] = Sort(eligible, values, wanted, assumed, bare)
         return sort
 

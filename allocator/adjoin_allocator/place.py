@@ -14,9 +14,13 @@ from adjoin_allocator.cost import Signature, signature
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Affinity, Pool, Request
+from adjoin_allocator.model import Affinity, HostAsk, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
 from adjoin_allocator.terms import Policy
+
+
+NO_HOST = HostAsk()
+"""Nothing of a host."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,6 +37,7 @@ class Ask:
     affinity: tuple[Affinity, ...]
     form: Form
     question: Question
+    host: HostAsk = NO_HOST
 
     @property
     def signature(self) -> Signature:
@@ -79,7 +84,13 @@ class Placer:
         self.fitter = fitter
         self.ledger = ledger
 
-    def ask(self, pool: Pool, requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> Ask:
+    def ask(
+        self,
+        pool: Pool,
+        requests: tuple[Request, ...],
+        affinity: tuple[Affinity, ...],
+        host: HostAsk = NO_HOST,
+    ) -> Ask:
         """Compiles what is asked. It must be valid (`flaw` says None)."""
         types = {name.name: name.type for name in pool.devices}
         wanted = signature(requests, [types[request.kind] for request in requests], affinity)
@@ -92,6 +103,7 @@ class Placer:
                 requests=tuple((request.kind, request.selectors) for request in requests),
                 attributes=tuple(line.attribute for line in wanted.attributes),
             ),
+            host=host,
         )
 
     def sorts(self, ask: Ask) -> Sequence[Sort]:
@@ -145,10 +157,10 @@ _Found = tuple[tuple[int, ...], float, int, Fit]
 """Objective, load and position of a choice."""
 
 
-def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity]) -> str | None:
+def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], host: HostAsk) -> str | None:
     """Why a claim cannot be read against its pool, or None when it can."""
     known = [name.name for name in pool.devices]
-    if not requests:
+    if not requests and host == NO_HOST:
         return "it has no requests"
     names = [request.name for request in requests]
     if len(set(names)) < len(names):

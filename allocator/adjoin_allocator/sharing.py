@@ -7,7 +7,6 @@ what, or chooses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from adjoin_allocator.cel import Quantity
@@ -51,8 +50,8 @@ def memory_bytes(device: Device) -> int | None:
 def _whole(amount: Quantity) -> int:
     """A quantity as a whole number of bytes, rounded down."""
     if amount.scale >= 0:
-        return int(amount.unscaled) * 10**amount.scale
-    return int(amount.unscaled) // 10**-amount.scale
+        return amount.unscaled * int(10**amount.scale)
+    return amount.unscaled // int(10**-amount.scale)
 
 
 def reserve_bytes(share: Share, memory: int) -> int:
@@ -119,36 +118,3 @@ def quota_milli(request: Request, shareable: int | None) -> int:
     if request.share is None:
         return request.count * MILLI
     return request.count * cost_milli(part(request.share), shareable)
-
-
-def flaw_of_share(request: Request, share: Share | None) -> str | None:
-    """Why a request for a part cannot be read, or None when it can."""
-    ask = request.share
-    if ask is None:
-        return None
-    if share is None:
-        return None
-    if share.kind != request.kind:
-        return f"request {request.name} asks for device {request.kind}, and DeviceShare {share.name} splits {share.kind}"
-    if share.mode in DIVISIBLE:
-        if ask.memory_bytes is None and ask.compute_milli is None:
-            return f"request {request.name} asks for neither memory nor compute of DeviceShare {share.name}"
-        if (ask.memory_bytes is not None and ask.memory_bytes < 1) or (
-            ask.compute_milli is not None and ask.compute_milli < 1
-        ):
-            return f"request {request.name} asks for nothing of a device of DeviceShare {share.name}"
-        if ask.compute_milli is not None and ask.compute_milli > MILLI:
-            return (
-                f"request {request.name} asks for {ask.compute_milli}m of one card's compute; a part is at most a whole "
-                f"card (1000m), and several devices are asked for with count"
-            )
-    return None
-
-
-def total(parts: Iterable[Part]) -> Part:
-    """Several parts together."""
-    sums = [0, 0]
-    for each in parts:
-        sums[0] += each.bytes
-        sums[1] += each.milli
-    return Part(*sums)

@@ -29,8 +29,9 @@ from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service_order
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
+from adjoin_allocator.shortage import refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
-from adjoin_allocator.topology import bits
+from adjoin_allocator.tariff import best, grant, granted
 
 
 class Memo:
@@ -104,14 +105,14 @@ class _Run:
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
-        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity)
+        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity, claim.host)
         missing = self.ledger.lacking[claim.uid]
         effort = Effort(known=set() if len(missing) > 1 else None)
         placements: list[Placement] = []
         obstacle: Obstacle | None = None
         demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
         for index in missing:
-            spot = self.placer.best(ask, effort, demand.beside(wanted))
+            spot = best(self.placer, ask, effort, demand.beside(wanted))
             if not isinstance(spot, Spot):
                 obstacle = spot
                 break
@@ -140,7 +141,10 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity)
+        refused = refusal(claim.pool, claim.requests, self.snapshot.shares)
+        if refused is not None:
+            return refused
+        why = flaw(pool, claim.requests, claim.affinity, claim.host)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if pool.unavailable:
@@ -150,13 +154,12 @@ class _Run:
 
     def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
-        self.ledger.take(ask.pool, spot.position, spot.fit.taken)
+        grant(self.placer, ask, spot)
         names = [request.name for request in ask.requests]
         devices = []
-        for name, mask in zip(names, spot.fit.masks, strict=True):
-            for bit in bits(mask):
-                device = view.devices[bit]
-                devices.append(PlacedDevice(name, device.id, device.hardware_id))
+        for request, bit in granted(ask, spot.fit.masks):
+            device, share = view.devices[bit], None if request.share is None else request.share.placed
+            devices.append(PlacedDevice(request.name, device.id, device.hardware_id, share))
         locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
         return Placement(
             index=index,
@@ -174,11 +177,13 @@ class _Run:
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity)
+                key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity, waiting.ask.host)
                 found = known.get(key)
                 if found is None:
-                    diagnosis = diagnose(self.placer, waiting.ask)
-                    found = known[key] = (reasons(diagnosis), nearest(self.placer, waiting.ask))
+                    found = known[key] = shortage(self.placer, waiting.ask) or (
+                        reasons(diagnose(self.placer, waiting.ask)),
+                        nearest(self.placer, waiting.ask),
+                    )
                 answer = found
             self._add(
                 ClaimPlan(

@@ -21,6 +21,7 @@ Booleans = NDArray[np.bool_]
 NO_LIMIT = 1 << 50
 """What a host without known limits has of everything."""
 
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """What a replica asks for of one kind of card and of the host.
@@ -58,9 +59,9 @@ class Wish:
 class Stock:
     """The cards of one kind of a pool and the hosts they sit in: a row a node, a column a card."""
 
-    def __init__(self, memory: Sequence[Sequence[int]], shares: Sequence[Share], selected: Sequence[Booleans]) -> None:
-        """`memory` has the bytes of each card by node, 0 where they are not known; `selected` says by share which
-        cards it may split.
+    def __init__(self, memory: Sequence[Sequence[int]], shares: Sequence[Share]) -> None:
+        """`memory` has the bytes of each card by node, 0 where they are not known. Nothing is free, no share divides
+        anything and no host has a limit, until that is said.
         """
         rows, columns = len(memory), max((len(row) for row in memory), default=0)
         self.shape = (rows, columns)
@@ -76,7 +77,8 @@ class Stock:
         self.caps = np.array(
             [[shareable_bytes(share, size) for size in sizes] for share in shares], dtype=np.int64
         ).reshape(len(shares), len(sizes))
-        self.selected = [chosen & self.exists for chosen in selected]
+        self.selected = [np.zeros(self.shape, dtype=bool) for _ in shares]
+        """By share the cards that it may divide."""
         self.in_mode = [0] * len(shares)
         self.free = np.zeros(self.shape, dtype=bool)
         self.mode = np.full(self.shape, -1, dtype=np.int64)
@@ -120,6 +122,11 @@ class Stock:
         self.cpu[position], self.memory[position] = cpu_milli, memory_kib
         self.log.append(position)
 
+    def room(self, wish: Wish) -> Booleans:
+        """By node whether its host has room."""
+        room: Booleans = (self.cpu >= wish.cpu_milli) & (self.memory >= wish.memory_kib) & ~self.closed
+        return room
+
     def free_of(self, position: int, column: int) -> tuple[int, int]:
         """Bytes and thousandths that are left of a card in a mode."""
         cap = int(self.caps[self.mode[position, column], self.klass[position, column]])
@@ -140,5 +147,3 @@ class Stock:
         self.spread[whole] += 1
         self.whole[position] = whole
         self.log.append(position)
-
-

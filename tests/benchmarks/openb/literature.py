@@ -112,9 +112,7 @@ class Gradient(Scorer):
         sizes = sorted({spec[2] for spec, _ in asking})
         self._sizes = np.array(sizes)
         self._size = np.array([sizes.index(spec[2]) for spec, _ in asking])
-        self._allowed = np.array(
-            [[not spec[3] or model in spec[3] for spec, _ in asking] for model in fleet.models]
-        )
+        self._allowed = np.array([[not spec[3] or model in spec[3] for spec, _ in asking] for model in fleet.models])
 
     def fragments(self, model: Integers, cpu: Integers, cards: Integers) -> Floats:
         """By state the expected thousandths of cards that are of no use to a typical pod."""
@@ -151,8 +149,7 @@ class Gradient(Scorer):
 
 
 def replay(order: Sequence[Pod], fleet: Fleet, scorer: Scorer) -> float:
-    """Unallocated per cent at 100 % arrivals. Machines that did not change keep the score that they had for equal pods.
-    """
+    """Unallocated per cent at 100 % arrivals. Machines that did not change keep their score for equal pods."""
     curve = Curve(int(fleet.cards.sum()))
     changed: list[int] = []
     everybody = np.arange(len(fleet.cpu))

@@ -4,38 +4,96 @@ In comes what a claim asks of one replica, out come the terms whose sums are min
 integer: each part of the objective has bits of its own, the more important the higher, so that comparing two integers
 compares the parts one after the other. Nothing here looks at a node or knows what is free.
 
-The objective of a node (all of it is minimised, in this order):
+The objective of a node (all of it is minimised, in this order; `parts_of` has it as values):
 
-1. per Preferred scope line, in the order of the list: the sum of ranks over its pairs, then the sum of `fine`; without
-   any such line the same over the pairs of GPUs, then over GPU-RDMA pairs;
-2. what others lose: places that they need, nearness that they prefer, places that are asked for (`demand`); 0 when
+1. Latency alone: NUMA nodes that are used, then devices of these that are not free (busy neighbours);
+2. per Preferred scope line, in the order of the list: the sum of ranks over its pairs, then the sum of `fine`; without
+   any such line the same over the pairs of GPUs, then over GPU-RDMA pairs (IO: GPU-RDMA pairs first);
+3. Compute alone: wasted performance, see 8;
+4. Pack: how much of the node is free; Spread: how much of the node is not free, then the same of the NUMA nodes of the
+   chosen devices, added up over these;
+5. what others lose: places that they need, nearness that they prefer, places that are asked for (`demand`); 0 when
    nobody else asks for anything;
-3. what is no longer whole: devices in NVLink islands, then switches, root complexes, NUMA nodes, the node that were
+6. what is no longer whole: devices in NVLink islands, then switches, root complexes, NUMA nodes, the node that were
    wholly free and are not any more;
-4. blocks: places for 2, 4, 8, … devices of the same name on the node that are gone, the largest first;
-5. wasted performance;
-6. class priority (higher is better);
-7. stable order: the first request's devices in stable order, compared place by place, then the second's, …
+7. blocks: places for 2, 4, 8, … devices of the same name on the node that are gone, the largest first;
+8. wasted performance (unless it stood at 3);
+9. class priority (higher is better);
+10. stable order: the first request's devices in stable order, compared place by place, then the second's, …
 
-Required lines are no part of it: a choice meets them or is none. Across nodes the sums of 1 to 6 are compared, then
-the less loaded node wins, then stable order. Since 3 counts what is lost and not what is left, a single device goes
-to a node whose islands are broken already, and whole nodes are opened last; 4 is the demand of 1, 2, 4, … devices
+Required lines are no part of it: a choice meets them or is none. Across nodes the sums of 1 to 9 are compared, then
+the less loaded node wins, then stable order. Since 6 counts what is lost and not what is left, a single device goes
+to a node whose islands are broken already, and whole nodes are opened last; 7 is the demand of 1, 2, 4, … devices
 that is always assumed (powers of two nest: who takes a single from seven free ones leaves three pairs as there were
 before, who takes it from four leaves a pair and a four less), so among broken nodes the one is taken whose remainder
 is of least use to others.
+
+What a profile means, where it could be read in two ways:
+
+- **Wasted performance** of a device is its performance less the least that any device of the pool has which the
+  request's selectors match, whoever holds it: what is asked for is the yardstick, not what happens to be free. So
+  every claim gets the slowest devices that satisfy it, all else being equal, and who needs fast ones says so by a
+  selector: then they are the least that satisfies, and not wasted. `Compute` is strict about it: it would sooner break
+  an island of the slow ones than take a fast one that it has not asked for, and the fast ones are there for those who
+  have. Class priority stays where it is, since it decides among what is equal otherwise.
+- **Latency** counts as NUMA nodes the groups of devices that are known to be on one (`wiring.islands`); a device of
+  which that is not known is on one of its own, since unknown equals nothing. Busy neighbours are the devices of these
+  groups that are not free, for whatever reason; those whose NUMA node is unknown are taken as neighbours of each other,
+  as nothing says that they are not. It stands before Preferred lines, which are sums of pairs as well.
+- A profile is what the claim wants and a strategy what the pool does with places that are equally good for the claim,
+  so 3 stands before 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from adjoin_allocator.model import Affinity, Request
-from adjoin_allocator.terms import DeviceType, Policy, Scope
+from adjoin_allocator.terms import DeviceType, Policy, Profile, Scope, Strategy
 
 ISLAND_SCOPES = (Scope.NVLINK, Scope.PCIE_SWITCH, Scope.PCIE_ROOT, Scope.NUMA_NODE, Scope.NODE)
 """Levels at which devices are kept together, the most valuable first."""
+
+
+class Part(StrEnum):
+    """A part of the objective; see the list above for what each adds up."""
+
+    NUMA_NODES = "NUMA nodes"
+    BUSY = "busy neighbours"
+    DISTANCES = "distances"
+    NODE_LOAD = "load of the node"
+    NUMA_LOAD = "load of NUMA nodes"
+    DEMAND = "what others lose"
+    WHOLE = "no longer whole"
+    BLOCKS = "blocks"
+    WASTE = "wasted performance"
+    PRIORITY = "class priority"
+
+
+OF_THE_NODE = frozenset({Part.NODE_LOAD, Part.BLOCKS})
+"""Parts that are the same for every choice in a node, so that a search need not carry them."""
+
+
+def parts_of(profile: Profile, strategy: Strategy) -> tuple[Part, ...]:
+    """The order in which the parts of the objective count."""
+    first = (Part.NUMA_NODES, Part.BUSY) if profile is Profile.LATENCY else ()
+    waste = (Part.WASTE,)
+    early, late = (waste, ()) if profile is Profile.COMPUTE else ((), waste)
+    where: tuple[Part, ...] = ()
+    if strategy is Strategy.PACK:
+        where = (Part.NODE_LOAD,)
+    elif strategy is Strategy.SPREAD:
+        where = (Part.NODE_LOAD, Part.NUMA_LOAD)
+    left = (Part.DEMAND, Part.WHOLE, Part.BLOCKS)
+    return (*first, Part.DISTANCES, *early, *where, *left, *late, Part.PRIORITY)
+
+
+BALANCED = parts_of(Profile.BALANCED, Strategy.LEAST_FRAGMENTATION)
+
+LOAD_UNIT = 1_000_000
+"""What a full node or NUMA node counts in parts that compare loads; fractions of it are cut off."""
 
 
 class Mode(StrEnum):
@@ -86,6 +144,10 @@ class Signature:
         scopes: Scope lines in the claim's order.
         attributes: Attribute lines in the claim's order.
         slots: The distance parts of the objective, the most important first; each adds up some terms.
+        order: The parts of the objective, the most important first.
+        spread: Load is better avoided than sought (strategy Spread).
+        least: Of each request for all that match, the least performance in the pool that satisfies it; 0 of others,
+            where it is the same for every choice.
     """
 
     kinds: tuple[str, ...]
@@ -93,6 +155,23 @@ class Signature:
     scopes: tuple[ScopeLine, ...]
     attributes: tuple[AttributeLine, ...]
     slots: tuple[tuple[Term, ...], ...]
+    order: tuple[Part, ...] = BALANCED
+    spread: bool = False
+    least: tuple[int, ...] = ()
+
+    def place(self, part: Part) -> int:
+        """Where the first number of a part stands in an objective."""
+        return sum(self._length(before) for before in self.order[: self.order.index(part)])
+
+    @property
+    def carried(self) -> int:
+        """How many numbers of an objective depend on the choice in a node."""
+        return sum(self._length(part) for part in self.order if part not in OF_THE_NODE)
+
+    def _length(self, part: Part) -> int:
+        if part is Part.DISTANCES:
+            return 2 * len(self.slots)
+        return len(ISLAND_SCOPES) if part is Part.WHOLE else 1
 
 
 def line_terms(requests: Sequence[int]) -> tuple[Term, ...]:
@@ -103,8 +182,18 @@ def line_terms(requests: Sequence[int]) -> tuple[Term, ...]:
     return tuple(Term((min(first, other),), (max(first, other),)) for other in others)
 
 
-def signature(requests: Sequence[Request], types: Sequence[DeviceType], affinity: Sequence[Affinity]) -> Signature:
-    """What `requests` (of these types) with these lines ask. Every line names requests that exist, each once."""
+def signature(
+    requests: Sequence[Request],
+    types: Sequence[DeviceType],
+    affinity: Sequence[Affinity],
+    profile: Profile = Profile.BALANCED,
+    strategy: Strategy = Strategy.LEAST_FRAGMENTATION,
+    least: tuple[int, ...] = (),
+) -> Signature:
+    """What `requests` (of these types) with these lines ask. Every line names requests that exist, each once.
+
+    Claims of different profiles that come to the same have one signature.
+    """
     place = {request.name: index for index, request in enumerate(requests)}
     scopes: list[ScopeLine] = []
     attributes: list[AttributeLine] = []
@@ -124,12 +213,17 @@ def signature(requests: Sequence[Request], types: Sequence[DeviceType], affinity
             slots.append((Term(gpus),))
             if nics:
                 slots.append((_across(gpus, nics),))
+            if profile is Profile.IO:
+                slots.reverse()
     return Signature(
         kinds=tuple(request.kind for request in requests),
         counts=tuple(0 if request.all_devices else request.count for request in requests),
         scopes=tuple(scopes),
         attributes=tuple(attributes),
         slots=tuple(slots),
+        order=parts_of(profile, strategy),
+        spread=strategy is Strategy.SPREAD,
+        least=least,
     )
 
 
@@ -157,54 +251,40 @@ class Packing:
     """Where each part of the objective has its bits.
 
     Attributes:
-        slots: Per slot the shift of its rank sum and of its fine sum.
-        demand: Shift of what others lose.
-        islands: Per scope of `ISLAND_SCOPES` its shift.
-        performance: Shift of the performance sum.
-        priority: Shift of the (inverted) priority sum.
+        shifts: By part the shift of each of its numbers.
+        widths: Per number its bits, the least important first.
         order: Bits below all others, for stable order.
     """
 
-    slots: tuple[tuple[int, int], ...]
-    demand: int
-    islands: tuple[int, ...]
-    performance: int
-    priority: int
-    order: int
+    shifts: Mapping[Part, tuple[int, ...]]
     widths: tuple[int, ...]
+    order: int
 
-    def parts(self, packed: int) -> tuple[int, ...]:
-        """The parts of a packed objective without its order bits, the most important first."""
+    @property
+    def slots(self) -> tuple[tuple[int, int], ...]:
+        """Per slot the shift of its rank sum and of its fine sum."""
+        shifts = self.shifts[Part.DISTANCES]
+        return tuple(zip(shifts[::2], shifts[1::2], strict=True))
+
+    def parts(self, packed: int) -> list[int]:
+        """The numbers of a packed objective without its order bits, the most important first."""
         found = []
         for width in self.widths:
             found.append(packed & (1 << width) - 1)
             packed >>= width
-        return tuple(reversed(found))
+        return found[::-1]
 
 
-def packing(
-    slots: int, total: int, size: int, finest: int, performance: int, priority: int, requests: int, demand: int = 0
-) -> Packing:
-    """Bits for a choice of `total` of `size` devices with `slots` distance parts, pairs of at most `finest` in `fine`,
-    values per device of at most `performance` and `priority`, and a loss to others of at most `demand`.
-    """
-    pairs = max(1, total * total)
-    widths = [(priority * total).bit_length() + 1, (performance * total).bit_length() + 1]
-    widths += [size.bit_length() + 1] * len(ISLAND_SCOPES)
-    widths.append(demand.bit_length() + 1)
-    widths += [(finest * pairs).bit_length() + 2, (4 * pairs).bit_length() + 2] * slots
-    shift = order = max(1, size * requests)
-    shifts = []
-    for width in widths:
-        shifts.append(shift)
-        shift += width
-    distance = shifts[3 + len(ISLAND_SCOPES) :]
-    return Packing(
-        slots=tuple((distance[at + 1], distance[at]) for at in range(len(distance) - 2, -1, -2)),
-        demand=shifts[2 + len(ISLAND_SCOPES)],
-        islands=tuple(reversed(shifts[2 : 2 + len(ISLAND_SCOPES)])),
-        performance=shifts[1],
-        priority=shifts[0],
-        order=order,
-        widths=tuple(widths),
-    )
+def packing(order: Sequence[Part], most: Mapping[Part, Sequence[int]], tail: int) -> Packing:
+    """Bits for the numbers of each part, of which `most` has the greatest values, above `tail` bits."""
+    shifts: dict[Part, tuple[int, ...]] = {}
+    widths: list[int] = []
+    shift = max(1, tail)
+    for part in reversed(order):
+        mine = []
+        for value in reversed(most.get(part, ())):
+            mine.append(shift)
+            widths.append(value.bit_length() + 1)
+            shift += widths[-1]
+        shifts[part] = tuple(reversed(mine))
+    return Packing(shifts, tuple(widths), max(1, tail))

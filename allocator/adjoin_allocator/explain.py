@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from adjoin_allocator.alternatives import label
 from adjoin_allocator.cost import AttributeLine, ScopeLine
 from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help
 from adjoin_allocator.nodes import CORDONED, DELETING, GONE, NOT_READY, TAINTED, NodeView
@@ -57,7 +58,7 @@ def nodes_word(count: int) -> str:
 
 def _amount(diagnosis: Diagnosis, request: int) -> str:
     asked = diagnosis.ask.requests[request]
-    return f"all {asked.name}" if asked.all_devices else f"{asked.count} {asked.name}"
+    return f"all {label(asked)}" if asked.all_devices else f"{asked.count} {label(asked)}"
 
 
 def _views(diagnosis: Diagnosis, groups: Iterable[Group]) -> list[NodeView]:
@@ -83,7 +84,7 @@ def _unmatched(diagnosis: Diagnosis) -> Iterator[Reason]:
         yield Reason(
             Code.SELECTOR_UNMATCHED,
             len(diagnosis.index.views),
-            f"request {request.name}: none of {report.devices} {request.kind} matches the selectors"
+            f"request {label(request)}: none of {report.devices} {request.kind} matches the selectors"
             + (f" ({', '.join(causes)})" if causes else ""),
         )
 
@@ -91,6 +92,9 @@ def _unmatched(diagnosis: Diagnosis) -> Iterator[Reason]:
 def _never(diagnosis: Diagnosis) -> Iterator[Reason]:
     """More than any node has, even when empty."""
     if any(group.roomy for group in diagnosis.groups):
+        return
+    if not diagnosis.ask.requests:
+        yield Reason(Code.NODE_UNAVAILABLE, 0, f"pool {diagnosis.index.pool.name} has no nodes")
         return
     short = []
     unmatched = False

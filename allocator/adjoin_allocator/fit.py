@@ -17,9 +17,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from adjoin_allocator.cost import ISLAND_SCOPES, Mode, Signature, Term, blocks_lost, line_terms, packing
+from adjoin_allocator.cost import (
+    ISLAND_SCOPES,
+    LOAD_UNIT,
+    OF_THE_NODE,
+    Mode,
+    Part,
+    Signature,
+    Term,
+    blocks_lost,
+    line_terms,
+    packing,
+)
 from adjoin_allocator.demand import Stake, assumed, lost, places
 from adjoin_allocator.hierarchy import Relation, Vertex, grow
+from adjoin_allocator.neighbours import groups, loads
 from adjoin_allocator.nodes import Shape, Sort, State, Values
 from adjoin_allocator.pairing import pair
 from adjoin_allocator.search import BAN, Clique, Pairing, Problem, SearchLimit, search
@@ -54,7 +66,7 @@ class Fit:
     """The best choice in a node.
 
     Attributes:
-        objective: Parts 1 to 6 of `cost`, comparable between nodes for one signature.
+        objective: Parts 1 to 9 of `cost`, comparable between nodes for one signature.
         masks: Devices by request.
         taken: All of them.
         states: States seen to know that it fits.
@@ -193,6 +205,9 @@ class Fitter:
 
     def _solve(self, form: Form, shape: Shape, sort: Sort, free: int, stakes: tuple[Stake, ...] = ()) -> Fit | Misfit:
         signature = form.signature
+        if not signature.kinds:
+            # Host resources alone: every node will do, and no device is taken.
+            return Fit(_objective(signature, shape, free, 0, (0,) * signature.carried), (), 0, 0)
         if not enough(signature, sort, free):
             return Misfit(Obstacle.COUNT)
         counts = needed(signature, sort.eligible)
@@ -393,23 +408,49 @@ class _Tree:
         everybody = 0
         for mask in candidates:
             everybody |= mask
-        least, top = min(shape.performance), max(shape.priority)
+        least, top = min(shape.performance, default=0), max(shape.priority, default=0)
         total = sum(counts)
+        order = self.signature.order
+        pairs = total * total
+        finest = max((max(row, default=0) for row in self.wiring.fine), default=0)
+        load = loads(self.wiring, free, LOAD_UNIT) if Part.NUMA_LOAD in order else ()
         packed = packing(
-            slots=len(self.signature.slots),
-            total=total,
-            size=shape.size,
-            finest=max((max(row, default=0) for row in self.wiring.fine), default=0),
-            performance=max(shape.performance) - least,
-            priority=top - min(shape.priority),
-            requests=len(counts),
-            demand=sum(price * places(masks, counts_, free) for masks, counts_, price in stakes),
+            order,
+            {
+                Part.NUMA_NODES: (total,),
+                Part.BUSY: (shape.size,),
+                Part.DISTANCES: (8 * pairs, 2 * finest * pairs) * len(self.signature.slots),
+                Part.NUMA_LOAD: (LOAD_UNIT * total,),
+                Part.DEMAND: (sum(price * places(masks, counts_, free) for masks, counts_, price in stakes),),
+                Part.WHOLE: (shape.size,) * len(ISLAND_SCOPES),
+                Part.WASTE: ((max(shape.performance, default=0) - least) * total,),
+                Part.PRIORITY: ((top - min(shape.priority, default=0)) * total,),
+            },
+            tail=shape.size * len(counts),
         )
-
-        def linear(request: int, device: int) -> int:
-            return (shape.performance[device] - least << packed.performance) + (
-                top - shape.priority[device] << packed.priority
-            )
+        (waste,), (priority,), (demand,) = (packed.shifts[p] for p in (Part.WASTE, Part.PRIORITY, Part.DEMAND))
+        own = [
+            (shape.performance[at] - least << waste) + (top - shape.priority[at] << priority) for at in bits(everybody)
+        ]
+        linear = dict(zip(bits(everybody), own, strict=True))
+        broken = [
+            (mask, mask.bit_count() << shift)
+            for scope, shift in zip(ISLAND_SCOPES, packed.shifts[Part.WHOLE], strict=True)
+            for mask in self.wiring.islands[scope]
+            if not mask & ~free and mask & everybody
+        ]
+        if Part.NUMA_LOAD in order:
+            for at in linear:
+                linear[at] += load[at] << packed.shifts[Part.NUMA_LOAD][0]
+        if Part.NUMA_NODES in order:
+            (numa,), (busy,) = packed.shifts[Part.NUMA_NODES], packed.shifts[Part.BUSY]
+            here = groups(self.wiring)
+            broken += [
+                (mask, (1 << numa) + ((mask & ~free).bit_count() << busy)) for mask in here.known if mask & everybody
+            ]
+            broken.append((here.unknown, (here.unknown & ~free).bit_count() << busy))
+            for at in bits(here.unknown & everybody):
+                linear[at] += 1 << numa
 
         cliques, pairings = [], []
         for relation, term in enumerate(self.terms):
@@ -428,13 +469,8 @@ class _Tree:
                 cliques=tuple(cliques),
                 pairings=tuple(pairings),
                 linear=linear,
-                islands=tuple(
-                    (mask, mask.bit_count() << shift)
-                    for scope, shift in zip(ISLAND_SCOPES, packed.islands, strict=True)
-                    for mask in self.wiring.islands[scope]
-                    if not mask & ~free and mask & everybody
-                ),
-                stakes=tuple((masks, counts_, price << packed.demand) for masks, counts_, price in stakes),
+                islands=tuple((mask, price) for mask, price in broken if mask & everybody and price),
+                stakes=tuple((masks, counts_, price << demand) for masks, counts_, price in stakes),
                 once=tuple(_once(self.signature, sort.values)),
                 size=shape.size,
                 limit=limit,
@@ -442,8 +478,11 @@ class _Tree:
         )
         if found is None:
             return None, states
-        parts = list(packed.parts(-(-found.cost >> packed.order)))
-        parts[-2] += least * total
+        parts = packed.parts(-(-found.cost >> packed.order))
+        carried = [part for part in order if part not in OF_THE_NODE]
+        at = sum(len(packed.shifts[part]) for part in carried[: carried.index(Part.WASTE)])
+        yardstick = sum(count * low for count, low in zip(counts, self.signature.least, strict=False))
+        parts[at] += least * total - yardstick
         parts[-1] -= top * total
         return (found.cost, tuple(parts), found.masks), states
 
@@ -483,17 +522,22 @@ def _island_relation(mask: int, islands: Sequence[int]) -> Relation:
 
 
 def _objective(signature: Signature, shape: Shape, free: int, taken: int, parts: Sequence[int]) -> tuple[int, ...]:
-    """The packed parts with the blocks put in their place, before performance and priority."""
+    """The packed parts with those of the node put in their places."""
+    whole = list(parts)
+    if Part.NODE_LOAD in signature.order:
+        part = shape.size - free.bit_count() if signature.spread else free.bit_count()
+        whole.insert(signature.place(Part.NODE_LOAD), part * LOAD_UNIT // max(1, shape.size))
     blocks = 0
     for kind in dict.fromkeys(signature.kinds):
         mask = shape.kinds.get(kind, 0)
         blocks += blocks_lost((free & mask).bit_count(), (taken & mask).bit_count())
-    return (*parts[:-2], blocks, *parts[-2:])
+    whole.insert(signature.place(Part.BLOCKS), blocks)
+    return tuple(whole)
 
 
 def _with(signature: Signature, objective: tuple[int, ...], loss: int) -> tuple[int, ...]:
-    """The objective with what others lose in its place, which is after the distances."""
-    at = 2 * len(signature.slots)
+    """The objective with what others lose in its place."""
+    at = signature.place(Part.DEMAND)
     return (*objective[:at], loss, *objective[at + 1 :])
 
 

@@ -154,7 +154,7 @@ class Appraiser:
         return (total // _TIE).tolist(), room.tolist()
 
     def cards(self, wish: Wish) -> Integers:
-        """By node and column what a part costs as far as its card goes, in units of `GRAIN`; -1 where it does not fit."""
+        """By node and column what a part costs as far as its card goes, in units of `GRAIN`; -1 where it is too small."""
         stock = self.stock
         opened, fresh = self._keys(self._valuation(), wish, np.arange(stock.shape[0]))
         limit = stock.shares[stock.share_at[wish.share]].max_devices
@@ -231,7 +231,7 @@ class Appraiser:
     # What a wish costs
 
     def _costs(self, valuation: _Valuation, wish: Wish) -> Integers:
-        """By node and number of cards opened the terms that depend on the node alone, with what decides among equals."""
+        """By node and number of cards opened the terms of the node alone, with what decides among equals."""
         log, kept = self.stock.log, valuation.known.get(wish)
         if kept is None:
             if len(valuation.known) >= KNOWN:

@@ -22,6 +22,7 @@ from functools import partial
 from itertools import compress
 from operator import is_not
 
+from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.demand import Market, want
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, PlacedShare
 from adjoin_allocator.nodes import Nodes, PoolIndex, Sort, State
@@ -400,7 +401,7 @@ class Ledger:
     def _trade(self, claim: Claim, sign: int) -> None:
         """What a claim wants is in its pool's market, or no longer, and what it needs of hosts."""
         self.parts.claim(claim, sign > 0)
-        wanted = None if claim.deleting else want(claim.requests, claim.affinity)
+        wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
         if wanted is not None:
             market = self.markets.setdefault(claim.pool, Market())
             market.add(wanted, sign * claim.replicas, sign * len(self.lacking.get(claim.uid, ())))

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import gcd
 
+from adjoin_allocator.alternatives import label
 from adjoin_allocator.model import Affinity, Request
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.tariff import fits
@@ -43,7 +44,7 @@ def nearest(placer: Placer, ask: Ask) -> str | None:
 
 def _fits(placer: Placer, ask: Ask, requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> bool:
     pool = placer.ledger.pools[ask.pool].index.pool
-    return fits(placer, placer.ask(pool, requests, affinity, ask.host))
+    return fits(placer, placer.ask(pool, requests, affinity, ask.profile, ask.host))
 
 
 def _soft(line: Affinity) -> Affinity:
@@ -76,7 +77,7 @@ def _selector_edits(ask: Ask) -> Iterator[Edit]:
             which = (
                 "its selector" if len(request.selectors) == 1 else f"selector {place + 1} of {len(request.selectors)}"
             )
-            words = f"fits without {which} in request {request.name}"
+            words = f"fits without {which} in request {label(request)}"
             yield words, _changed(ask, at, replace(request, selectors=kept)), ask.affinity
 
 
@@ -92,7 +93,7 @@ def _count_edits(placer: Placer, ask: Ask) -> Iterator[Edit]:
         most = max(((sort.eligible[at] & free).bit_count() for _, sort, free in states), default=0)
         for count in range(min(most, request.count - 1 if not request.all_devices else most), 0, -1):
             asked = "all" if request.all_devices else str(request.count)
-            words = f"fits with count {count} instead of {asked} in request {request.name}"
+            words = f"fits with count {count} instead of {asked} in request {label(request)}"
             edit = (words, _changed(ask, at, replace(request, count=count, all_devices=False)), ask.affinity)
             edits.append(((most if request.all_devices else request.count) - count, at, edit))
     yield from (edit for _, _, edit in sorted(edits, key=lambda entry: entry[:2]))
@@ -101,5 +102,5 @@ def _count_edits(placer: Placer, ask: Ask) -> Iterator[Edit]:
         unit = gcd(*counts)
         for part in range(unit - 1, 0, -1):
             smaller = tuple(replace(request, count=request.count // unit * part) for request in ask.requests)
-            told = ", ".join(f"{request.count} {request.name}" for request in smaller)
+            told = ", ".join(f"{request.count} {label(request)}" for request in smaller)
             yield f"fits with {told}", smaller, ask.affinity

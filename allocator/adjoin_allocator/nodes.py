@@ -21,7 +21,7 @@ from adjoin_allocator.results import Mismatch
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import Standing
-from adjoin_allocator.topology import Wiring, attribute_values, wire
+from adjoin_allocator.topology import Wiring, attribute_values, bits, wire
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -279,6 +279,12 @@ class Nodes:
             self._sorted.clear()
         self._sorted[key] = (index, tuple(sorts))
         return self._sorted[key][1]
+
+    def slowest(self, index: PoolIndex, kind: str, selectors: tuple[Selector, ...]) -> int:
+        """The least performance of the pool's devices of that name that the selectors match; 0 when there is none."""
+        sorts = self.sorts(index, Question(((kind, selectors),), ()))
+        pairs = {(view.shape, sort.eligible[0]) for view, sort in zip(index.views, sorts, strict=True)}
+        return min((shape.performance[at] for shape, mask in pairs for at in bits(mask)), default=0)
 
     def sort(
         self,

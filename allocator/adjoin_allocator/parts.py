@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.cel import Selector
 from adjoin_allocator.fractions import Appraiser, Demand
 from adjoin_allocator.model import Claim, HostAsk, Node, PlacedShare, Pool, Request, Share
@@ -216,7 +217,7 @@ class Parts:
             return
         if claim.host.cpu_milli or claim.host.memory_bytes:
             pool.hosted += sign * claim.replicas
-        for kind, wish in self._wishes(pool, claim.requests, claim.host):
+        for kind, wish in self._wishes(pool, most_wanted(claim.requests), claim.host):
             pool.side(kind).demand.add(wish, sign * claim.replicas)
 
     def left(self, node: str) -> tuple[int, int]:
@@ -324,7 +325,7 @@ class Parts:
                     self._use(side, stock, position, bit, share, times)
 
         def watch(position: int) -> None:
-            for each, one in parts.sides.items():
+            for one in parts.sides.values():
                 if one.appraiser is not None:
                     _look(masks, one, one.appraiser.stock, position)
 

@@ -10,17 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from adjoin_allocator.alternatives import WAYS, number
 from adjoin_allocator.cost import Signature, signature
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Affinity, HostAsk, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
-from adjoin_allocator.terms import Policy
+from adjoin_allocator.terms import Policy, Profile
 
-
-NO_HOST = HostAsk()
-"""Nothing of a host."""
+NOTHING = HostAsk()
+"""No host resources at all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,7 +37,8 @@ class Ask:
     affinity: tuple[Affinity, ...]
     form: Form
     question: Question
-    host: HostAsk = NO_HOST
+    profile: Profile = Profile.BALANCED
+    host: HostAsk = NOTHING
 
     @property
     def signature(self) -> Signature:
@@ -89,11 +90,19 @@ class Placer:
         pool: Pool,
         requests: tuple[Request, ...],
         affinity: tuple[Affinity, ...],
-        host: HostAsk = NO_HOST,
+        profile: Profile = Profile.BALANCED,
+        host: HostAsk = NOTHING,
     ) -> Ask:
-        """Compiles what is asked. It must be valid (`flaw` says None)."""
+        """Compiles what is asked, one way of serving each request. It must be valid (`flaw` says None)."""
         types = {name.name: name.type for name in pool.devices}
-        wanted = signature(requests, [types[request.kind] for request in requests], affinity)
+        wanted = signature(
+            requests,
+            [types[request.kind] for request in requests],
+            affinity,
+            profile,
+            pool.strategy,
+            self._least(pool, requests),
+        )
         return Ask(
             pool=pool.name,
             requests=requests,
@@ -103,7 +112,18 @@ class Placer:
                 requests=tuple((request.kind, request.selectors) for request in requests),
                 attributes=tuple(line.attribute for line in wanted.attributes),
             ),
+            profile=profile,
             host=host,
+        )
+
+    def _least(self, pool: Pool, requests: Sequence[Request]) -> tuple[int, ...]:
+        """`Signature.least`; nothing where no request is for all that match."""
+        if not any(request.all_devices for request in requests):
+            return ()
+        index = self.ledger.pools[pool.name].index
+        return tuple(
+            self.nodes.slowest(index, request.kind, request.selectors) if request.all_devices else 0
+            for request in requests
         )
 
     def sorts(self, ask: Ask) -> Sequence[Sort]:
@@ -157,10 +177,12 @@ _Found = tuple[tuple[int, ...], float, int, Fit]
 """Objective, load and position of a choice."""
 
 
-def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], host: HostAsk) -> str | None:
-    """Why a claim cannot be read against its pool, or None when it can."""
+def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], host: HostAsk = NOTHING) -> str | None:
+    """Why a claim cannot be read against its pool, or None when it can. One that asks for host resources alone needs no
+    requests.
+    """
     known = [name.name for name in pool.devices]
-    if not requests and host == NO_HOST:
+    if not requests and host == NOTHING:
         return "it has no requests"
     names = [request.name for request in requests]
     if len(set(names)) < len(names):
@@ -170,8 +192,15 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], 
             listed = ", ".join(known) or "none"
             asked = f"request {request.name} asks for device {request.kind}"
             return f"{asked}, which pool {pool.name} does not have (it has: {listed})"
-        if not request.all_devices and request.count < 1:
-            return f"request {request.name} asks for {request.count} devices"
+        called = [each.name for each in request.first_of]
+        if len(set(called)) < len(called):
+            return f"request {request.name} has two alternatives of one name"
+        amounts = [(f"{request.name}/{each.name}", each.all_devices, each.count) for each in request.first_of]
+        for name, all_devices, count in amounts or [(request.name, request.all_devices, request.count)]:
+            if not all_devices and count < 1:
+                return f"request {name} asks for {count} devices"
+    if number(requests) > WAYS:
+        return f"its alternatives make {number(requests)} ways of serving it, and at most {WAYS} are tried"
     for line in affinity:
         strangers = [name for name in line.requests if name not in names]
         if strangers or not line.requests:

@@ -74,7 +74,7 @@ class Problem:
         counts: By request how many it gets.
         tree: Over at least all candidates.
         code: By relation, device and device their code.
-        linear: By request and device its own cost, without order bits.
+        linear: By device its own cost, without order bits.
         islands: Masks that cost something as soon as one of their devices is taken, and what.
         stakes: What others want, as masks of free devices with the count of each in one place, and its price.
         once: Devices of which the given requests may take one together.
@@ -89,7 +89,7 @@ class Problem:
     code: Callable[[int, int, int], int]
     cliques: tuple[Clique, ...]
     pairings: tuple[Pairing, ...]
-    linear: Callable[[int, int], int]
+    linear: Mapping[int, int]
     islands: tuple[tuple[int, int], ...]
     stakes: tuple[Stake, ...]
     once: tuple[tuple[tuple[int, ...], int], ...]
@@ -361,7 +361,7 @@ class _Search:
                 if request in requests and mask >> device & 1:
                     state += mark
             place = problem.size * (len(problem.counts) - 1 - request) + problem.size - 1 - device
-            cost = problem.linear(request, device) - (1 << place)
+            cost = problem.linear[device] - (1 << place)
             more = [(0, 1 << ratio.extra[0]) for ratio in self._ratios if ratio.extra and request in ratio.small]
             for extras in product(*more):
                 at = state + sum(extras)

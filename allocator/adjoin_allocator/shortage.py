@@ -26,7 +26,7 @@ Answer = tuple[tuple[Reason, ...], str | None]
 _UNITS = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
 
 
-def refusal(pool: str, requests: Sequence[Request], shares: Mapping[str, Share]) -> Reason | None:
+def share_refusal(pool: str, requests: Sequence[Request], shares: Mapping[str, Share]) -> Reason | None:
     """Why a claim's parts are not even looked for."""
     for request in requests:
         if request.share is None:
@@ -222,7 +222,7 @@ def _less(placer: Placer, ask: Ask) -> str | None:
             less = replace(share, memory_bytes=memory_bytes, compute_milli=compute_milli)
             requests = (*ask.requests[:at], replace(request, share=less), *ask.requests[at + 1 :])
             pool = placer.ledger.pools[ask.pool].index.pool
-            if fits(placer, placer.ask(pool, requests, ask.affinity, ask.host)):
+            if fits(placer, placer.ask(pool, requests, ask.affinity, ask.profile, ask.host)):
                 changes = []
                 if memory_bytes != share.memory_bytes and memory_bytes is not None:
                     changes.append(f"memory {amount(memory_bytes)} instead of {amount(share.memory_bytes or 0)}")

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from adjoin_allocator.alternatives import label, most_wanted, ways
 from adjoin_allocator.demand import Market, Round, want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
@@ -29,7 +30,7 @@ from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service_order
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
-from adjoin_allocator.shortage import refusal, shortage
+from adjoin_allocator.shortage import share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant, granted
 
@@ -79,7 +80,7 @@ class _Waiting:
     """A claim of which replicas have no place."""
 
     claim: Claim
-    ask: Ask
+    asks: tuple[Ask, ...]
     placements: tuple[Placement, ...]
     missing: int
     limit: bool
@@ -105,18 +106,30 @@ class _Run:
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
-        ask = self.placer.ask(self.snapshot.pools[claim.pool], claim.requests, claim.affinity, claim.host)
+        pool = self.snapshot.pools[claim.pool]
+        asks = tuple(
+            self.placer.ask(pool, way, claim.affinity, claim.profile, claim.host)
+            for way in ways(claim.requests)
+            if share_refusal(claim.pool, way, self.snapshot.shares) is None
+        )
         missing = self.ledger.lacking[claim.uid]
-        effort = Effort(known=set() if len(missing) > 1 else None)
+        several = len(missing) > 1
+        effort = Effort(known=set() if several else None)
         placements: list[Placement] = []
         obstacle: Obstacle | None = None
-        demand, wanted = self._demand(claim.pool), want(claim.requests, claim.affinity)
+        demand, wanted = self._demand(claim.pool), want(most_wanted(claim.requests), claim.affinity)
+        left = list(asks)
         for index in missing:
-            spot = best(self.placer, ask, effort, demand.beside(wanted))
+            spot = best(self.placer, left[0], effort, demand.beside(wanted))
+            # What does not fit now fits none of the replicas after this one either.
+            while spot is not Obstacle.LIMIT and not isinstance(spot, Spot) and len(left) > 1:
+                del left[0]
+                effort = Effort(effort.states, set() if several else None)
+                spot = best(self.placer, left[0], effort, demand.beside(wanted))
             if not isinstance(spot, Spot):
                 obstacle = spot
                 break
-            placements.append(self._place(ask, index, spot))
+            placements.append(self._place(left[0], index, spot))
             if wanted is not None:
                 demand.served(wanted)
         self.states += effort.states
@@ -124,7 +137,7 @@ class _Run:
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
         else:
             limit = obstacle is Obstacle.LIMIT
-            self._waiting.append(_Waiting(claim, ask, tuple(placements), len(missing) - len(placements), limit))
+            self._waiting.append(_Waiting(claim, asks, tuple(placements), len(missing) - len(placements), limit))
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
@@ -141,12 +154,13 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        refused = refusal(claim.pool, claim.requests, self.snapshot.shares)
-        if refused is not None:
-            return refused
         why = flaw(pool, claim.requests, claim.affinity, claim.host)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
+        # One way is enough: a claim is refused when none of its ways can be read.
+        refused = [share_refusal(claim.pool, way, self.snapshot.shares) for way in ways(claim.requests)]
+        if refused[0] is not None and None not in refused:
+            return refused[0]
         if pool.unavailable:
             nodes = len(self.ledger.pools[claim.pool].index.views)
             return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
@@ -159,7 +173,7 @@ class _Run:
         devices = []
         for request, bit in granted(ask, spot.fit.masks):
             device, share = view.devices[bit], None if request.share is None else request.share.placed
-            devices.append(PlacedDevice(request.name, device.id, device.hardware_id, share))
+            devices.append(PlacedDevice(label(request), device.id, device.hardware_id, share))
         locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
         return Placement(
             index=index,
@@ -173,17 +187,14 @@ class _Run:
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
         for waiting in self._waiting:
             if waiting.limit:
-                nodes = len(self.ledger.pools[waiting.ask.pool].index.views)
+                nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.ask.pool, waiting.ask.requests, waiting.ask.affinity, waiting.ask.host)
+                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
                 found = known.get(key)
                 if found is None:
-                    found = known[key] = shortage(self.placer, waiting.ask) or (
-                        reasons(diagnose(self.placer, waiting.ask)),
-                        nearest(self.placer, waiting.ask),
-                    )
+                    found = known[key] = self._why(waiting)
                 answer = found
             self._add(
                 ClaimPlan(
@@ -193,6 +204,18 @@ class _Run:
                     nearest=answer[1],
                 )
             )
+
+    def _why(self, waiting: _Waiting) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first."""
+        asks = waiting.asks
+        short = shortage(self.placer, asks[0])
+        found = reasons(diagnose(self.placer, asks[0])) if short is None else short[0]
+        if len(asks) > 1:
+            first, *others = found
+            message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
+            found = (replace(first, message=message), *others)
+        changes = (_change(self.placer, ask) for ask in asks)
+        return found, next((change for change in changes if change is not None), None)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer
@@ -208,3 +231,9 @@ class _Run:
             elif claim.uid in plans:
                 answers[claim.uid] = plans[claim.uid]
         return answers
+
+
+def _change(placer: Placer, ask: Ask) -> str | None:
+    """The smallest change that would make an ask fit."""
+    short = shortage(placer, ask)
+    return nearest(placer, ask) if short is None else short[1]

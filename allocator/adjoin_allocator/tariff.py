@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from adjoin_allocator.cost import ISLAND_SCOPES, Signature, signature
+from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, Part, Signature, parts_of, signature
 from adjoin_allocator.demand import Demand, Stake
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Form, Misfit, Obstacle
 from adjoin_allocator.fractions import Appraiser
@@ -22,10 +22,14 @@ from adjoin_allocator.model import Request
 from adjoin_allocator.nodes import NodeView, Sort, State
 from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.stock import Wish
+from adjoin_allocator.terms import Profile, Scope, Strategy
 from adjoin_allocator.topology import bits
 
 SORTS = 16_384
 """How many sorts of nodes with parts are remembered."""
+
+_PLAIN = (BALANCED, parts_of(Profile.COMPUTE, Strategy.LEAST_FRAGMENTATION))
+"""Orders of the objective in which neither the load of a node nor neighbours count."""
 
 Found = tuple[tuple[int, ...], float, int, Fit]
 """Objective, load and position of a choice."""
@@ -54,6 +58,8 @@ def fits(placer: Placer, ask: Ask) -> bool:
 
 def _simple(placer: Placer, ask: Ask, kind: str) -> bool:
     """Whether only prices tell places apart."""
+    if ask.signature.order not in _PLAIN:
+        return False
     if not ask.requests:
         return True
     if len(ask.requests) > 1 or ask.affinity or ask.requests[0].all_devices:
@@ -115,10 +121,8 @@ def _weighed(
 
 
 def _place(signature: Signature) -> int:
-    """Where the price stands in the objective: after distances, what others need, and whole islands, before the whole
-    node.
-    """
-    return 2 * len(signature.slots) + len(ISLAND_SCOPES)
+    """Where the price stands in the objective: after what others need and whole islands, before the whole node."""
+    return signature.place(Part.WHOLE) + ISLAND_SCOPES.index(Scope.NODE)
 
 
 def _priced(signature: Signature, objective: tuple[int, ...], price: int) -> tuple[int, ...]:
@@ -188,7 +192,8 @@ def _form(placer: Placer, ask: Ask) -> Form:
     pool = placer.ledger.pools[ask.pool].index.pool
     types = {name.name: name.type for name in pool.devices}
     cards = [replace(request, count=1) if request.same_device else request for request in ask.requests]
-    return placer.fitter.form(signature(cards, [types[request.kind] for request in cards], ask.affinity))
+    kinds = [types[request.kind] for request in cards]
+    return placer.fitter.form(signature(cards, kinds, ask.affinity, ask.profile, pool.strategy))
 
 
 def _sort(placer: Placer, ask: Ask, view: NodeView, eligible: tuple[int, ...], prices: dict[int, int]) -> Sort:

@@ -34,8 +34,8 @@ import uvloop
 from aiohttp import web
 
 from adjoin import admission, handlers
-from adjoin.cache import Cache
-from adjoin.decision import Decider
+from adjoin.cache import Cache, View
+from adjoin.decision import Decider, Decision
 from adjoin.definitions import Definitions
 from adjoin.facts import ClaimFacts
 from adjoin.intents import Kind
@@ -43,11 +43,20 @@ from adjoin.kube import ConfigurationError, Kube, Login, NotFound
 from adjoin.lease import Elector, LeadershipLost
 from adjoin.metrics import Metrics
 from adjoin.planner import Batcher, Planner, PlannerBroken
+from adjoin.records import Recorder
 from adjoin.reflector import Reflector
 from adjoin.serving import Files, Keeper, Server, status_app
 from adjoin.writer import Writer
 
-REFLECTED: Final = (Kind.NODE, Kind.RESOURCE_SLICE, Kind.TAINT_RULE, Kind.CONFIG_MAP)
+REFLECTED: Final = (
+    Kind.NODE,
+    Kind.RESOURCE_SLICE,
+    Kind.TAINT_RULE,
+    Kind.CONFIG_MAP,
+    Kind.NAMESPACE,
+    Kind.PRIORITY_CLASS,
+    Kind.GUEST,
+)
 SERVICE_ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 SWITCH_SECONDS: Final = 0.001
@@ -87,6 +96,7 @@ class Settings:
         log_format: `json` or `console`.
         resync_seconds: Between two comparisons with complete lists.
         lease: Name of the Lease.
+        record_folder: Where SIGUSR1 writes the last decision, or None: it writes nothing.
     """
 
     namespace: str
@@ -104,6 +114,7 @@ class Settings:
     log_format: str
     resync_seconds: float
     lease: str
+    record_folder: Path | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -125,6 +136,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--log-format", choices=("json", "console"), help="(default: json)")
     add("--resync-seconds", help="between two comparisons with complete lists (default: 300)")
     add("--lease-name", help="name of the Lease (default: adjoin)")
+    add("--record-dir", help="folder into which SIGUSR1 writes the last decision, for replay (default: nowhere)")
 
 
 def read_settings(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
@@ -153,6 +165,9 @@ def read_settings(arguments: argparse.Namespace, environment: Mapping[str, str])
     if not namespace:
         raise SettingsError("the operator's own namespace is not known: give --namespace or ADJOIN_NAMESPACE")
     folder = text("webhook_cert_dir")
+    records = text("record_dir")
+    if records and not Path(records).is_dir():
+        raise SettingsError(f"--record-dir={records}: there is no such folder")
     level, format_ = text("log_level", "info"), text("log_format", "json")
     if level not in ("debug", "info", "warning", "error") or format_ not in ("json", "console"):
         raise SettingsError(f"log level {level} or log format {format_} is not known")
@@ -172,6 +187,7 @@ def read_settings(arguments: argparse.Namespace, environment: Mapping[str, str])
         log_format=format_,
         resync_seconds=number("resync_seconds", 300.0, 1.0, 86400.0),
         lease=text("lease_name", "adjoin") or "adjoin",
+        record_folder=Path(records) if records else None,
     )
 
 
@@ -254,6 +270,20 @@ def configure_interpreter() -> None:
     gc.set_threshold(50_000, 20, 100)
 
 
+class Recorded:
+    """A decider whose last decision is kept, to be written on request."""
+
+    def __init__(self, decider: Decider, recorder: Recorder) -> None:
+        self._decider = decider
+        self._recorder = recorder
+
+    def decide(self, view: View, now: float) -> Decision:
+        """What the decider decides."""
+        decision = self._decider.decide(view, now)
+        self._recorder.keep(decision.snapshot, decision.plan, now)
+        return decision
+
+
 class Operator:
     """One run of the operator: makes the parts, starts them in order, stops them in order."""
 
@@ -277,9 +307,12 @@ class Operator:
             on_change=self._leadership_changed,
         )
         self.writer = Writer(kube, self.cache, self.elector, self.metrics)
+        self.recorder = Recorder(settings.record_folder) if settings.record_folder is not None else None
+        self._recording: asyncio.Task[None] | None = None
+        decider = Decider()
         self.planner = Planner(
             self.cache,
-            Decider(),
+            decider if self.recorder is None else Recorded(decider, self.recorder),
             self.writer.submit,
             self.elector,
             self.batcher,
@@ -295,6 +328,7 @@ class Operator:
                 kind,
                 namespace=settings.namespace if kind is Kind.CONFIG_MAP else "",
                 on_relist=self.sweep.soon,
+                gate=self.cache.guests_wanted if kind is Kind.GUEST else None,
             )
             for kind in REFLECTED
         ]
@@ -443,6 +477,23 @@ class Operator:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
+        # Without a handler the signal would end the process.
+        loop.add_signal_handler(signal.SIGUSR1, self._record)
+
+    def _record(self) -> None:
+        """Writes the last decision, beside everything else; one at a time."""
+        if self.recorder is None:
+            _log.warning("SIGUSR1 writes nothing: no --record-dir is set")
+        elif self._recording is None or self._recording.done():
+            self._recording = asyncio.create_task(self._write_record(self.recorder), name="record")
+
+    async def _write_record(self, recorder: Recorder) -> None:
+        try:
+            path = await asyncio.to_thread(recorder.write)
+        except OSError as error:
+            _log.error("the last decision could not be written", error=str(error))
+        else:
+            _log.info("no decision to write yet" if path is None else "last decision written", file=str(path or ""))
 
     # Health
 
@@ -467,7 +518,7 @@ class Operator:
             return f"kopf does not hear of {', '.join(kinds)}" if kinds else None
 
         checks: dict[str, Callable[[], str | None]] = {
-            f"watch of {one.kind.value.plural}": lambda one=one: silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
+            f"watch of {one.kind.value.plural}": lambda one=one: None if one.idle else silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
             for one in self.reflectors
         }
         limit = 3 * self._settings.resync_seconds + SILENT_SECONDS

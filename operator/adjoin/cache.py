@@ -23,6 +23,16 @@ from typing import Final, Protocol, TypeVar
 
 import structlog
 
+from adjoin.environment import (
+    GuestFacts,
+    NamespaceFacts,
+    PriorityClassFacts,
+    ShareFacts,
+    read_guest,
+    read_namespace,
+    read_priority_class,
+    read_share,
+)
 from adjoin.facts import (
     ClaimFacts,
     ConfigMapFacts,
@@ -79,6 +89,12 @@ class View:
         namespace: The operator's own.
         ghosts: The pods of `lingering` that were seen, as they were last seen; for those of which there is nothing but
             a status, what that says.
+        refused: Those of `busy` that wait out a refusal.
+        shares: DeviceShares by UID.
+        namespaces: By UID.
+        priority_classes: By UID.
+        guests: Bound pods that have not ended, by UID; only while some claim asks for host resources.
+        guests_listed: `guests` are complete.
     """
 
     claims: Mapping[str, ClaimFacts]
@@ -95,6 +111,11 @@ class View:
     namespace: str
     ghosts: Mapping[str, PodFacts] = field(default_factory=dict)
     refused: frozenset[str] = frozenset()
+    shares: Mapping[str, ShareFacts] = field(default_factory=dict)
+    namespaces: Mapping[str, NamespaceFacts] = field(default_factory=dict)
+    priority_classes: Mapping[str, PriorityClassFacts] = field(default_factory=dict)
+    guests: Mapping[str, GuestFacts] = field(default_factory=dict)
+    guests_listed: bool = True
 
 
 def _bare(obj: Raw) -> Raw:
@@ -121,6 +142,10 @@ READERS: Final[Mapping[Kind, Callable[[Raw], Facts | None]]] = MappingProxyType(
         Kind.NODE: read_node,
         Kind.TAINT_RULE: read_taint_rule,
         Kind.CONFIG_MAP: read_config_map,
+        Kind.DEVICE_SHARE: read_share,
+        Kind.NAMESPACE: read_namespace,
+        Kind.PRIORITY_CLASS: read_priority_class,
+        Kind.GUEST: read_guest,
     }
 )
 """Raw object → facts, for every kind that is kept. None means: not of interest."""
@@ -128,8 +153,13 @@ READERS: Final[Mapping[Kind, Callable[[Raw], Facts | None]]] = MappingProxyType(
 HOLDERS: Final = frozenset({Kind.DEVICE_CLAIM, Kind.RESOURCE_CLAIM})
 """Kinds that say who holds a device: one that cannot be read must stop decisions, not be taken for absent."""
 
-READ_ONLY: Final = frozenset({Kind.NODE, Kind.RESOURCE_SLICE, Kind.CONFIG_MAP})
+READ_ONLY: Final = frozenset(
+    {Kind.NODE, Kind.RESOURCE_SLICE, Kind.CONFIG_MAP, Kind.NAMESPACE, Kind.PRIORITY_CLASS, Kind.GUEST}
+)
 """Kinds that we never write: a version without new content (a heartbeat) keeps the facts and all made of them."""
+
+ON_DEMAND: Final = frozenset({Kind.GUEST})
+"""Kinds that are only listed once something depends on them: all pods of a cluster are many."""
 
 MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 
@@ -148,7 +178,7 @@ def _same(old: Facts, new: Facts) -> bool:
         return False
     for name in _compared(type(new)):
         before, after = getattr(old, name), getattr(new, name)
-        if name in ("claim", "pool") and hasattr(before, "spec"):
+        if name in ("claim", "pool", "share") and hasattr(before, "spec"):
             before, after = before.spec, after.spec
         if before is not after and before != after:
             return False
@@ -238,6 +268,8 @@ class Cache:
         self._guard_served = False
         self._busy: frozenset[str] | None = None
         self._listed = asyncio.Event()
+        self.guests_wanted = asyncio.Event()
+        """Set once a claim asks for host resources; what pods use of nodes is only looked at then."""
 
     # Looking
 
@@ -253,7 +285,9 @@ class Cache:
     @property
     def unsynced(self) -> tuple[str, ...]:
         """Kinds that were never listed."""
-        return tuple(kind.value.plural for kind, table in self._tables.items() if not table.listed)
+        return tuple(
+            kind.value.plural for kind, table in self._tables.items() if not table.listed and kind not in ON_DEMAND
+        )
 
     @property
     def unreadable(self) -> tuple[str, ...]:
@@ -303,6 +337,11 @@ class Cache:
             namespace=self._namespace,
             ghosts=MappingProxyType(dict(self._ghosts)),
             refused=frozenset(self._held),
+            shares=frozen(Kind.DEVICE_SHARE),  # type: ignore[arg-type]
+            namespaces=frozen(Kind.NAMESPACE),  # type: ignore[arg-type]
+            priority_classes=frozen(Kind.PRIORITY_CLASS),  # type: ignore[arg-type]
+            guests=frozen(Kind.GUEST),  # type: ignore[arg-type]
+            guests_listed=self._tables[Kind.GUEST].listed,
         )
 
     # Observing
@@ -331,6 +370,8 @@ class Cache:
         if outcome is None:
             return False
         self._unreadable.pop((kind, uid), None)
+        if isinstance(facts, ClaimFacts) and facts.claim.spec.host is not None:
+            self.guests_wanted.set()
         if kind is Kind.POD:
             # Its traces were seen before the pod itself was.
             self._lingering.pop(uid, None)

@@ -27,7 +27,17 @@ from adjoin.api.names import (
 )
 from adjoin.api.parse import parse_lenient
 from adjoin_allocator.cel import AttributeValue, Quantity, Version
-from adjoin_allocator.model import DeviceID, Node, PlacedDevice, PlacedReplica, Taint
+from adjoin_allocator.model import (
+    ClaimUID,
+    DeviceID,
+    Eviction,
+    Node,
+    Nomination,
+    PlacedDevice,
+    PlacedReplica,
+    PlacedShare,
+    Taint,
+)
 from adjoin_allocator.terms import ReplicaState
 
 Raw = Mapping[str, Any]
@@ -112,20 +122,60 @@ def read_placed(status: Raw) -> tuple[PlacedReplica, ...]:
                 index=replica.get("index") or 0,
                 node=replica.get("node") or "",
                 state=ReplicaState(state) if state in _STATES else ReplicaState.READY,
-                devices=tuple(
-                    PlacedDevice(
-                        request=device.get("request") or "",
-                        id=DeviceID(device.get("driver") or "", device.get("pool") or "", device.get("device") or ""),
-                        hardware_id=device.get("id") or "",
-                    )
-                    for device in replica.get("devices") or ()
-                ),
+                devices=_read_devices(replica.get("devices")),
+                allocated_at=_moment(replica.get("allocatedAt")),
+                ready_at=_moment(replica.get("readyAt")),
             )
         )
     return tuple(sorted(placed, key=lambda replica: replica.index))
 
 
+def _read_devices(devices: Any) -> tuple[PlacedDevice, ...]:
+    return tuple(
+        PlacedDevice(
+            request=device.get("request") or "",
+            id=DeviceID(device.get("driver") or "", device.get("pool") or "", device.get("device") or ""),
+            hardware_id=device.get("id") or "",
+            share=_read_part(device.get("share")),
+        )
+        for device in devices or ()
+    )
+
+
+def read_nominated(status: Raw) -> tuple[Nomination, ...]:
+    """What a DeviceClaim's status says is held for it."""
+    return tuple(
+        Nomination(each.get("index") or 0, each.get("node") or "", _read_devices(each.get("devices")))
+        for each in status.get("nominated") or ()
+    )
+
+
+def read_evictions(status: Raw) -> tuple[Eviction, ...]:
+    """For whom a DeviceClaim was evicted lately, and when; one without a time counts as not remembered."""
+    found = []
+    for each in status.get("evictions") or ():
+        at = _moment(each.get("at"))
+        if at is not None:
+            found.append(Eviction(ClaimUID(each.get("byUID") or ""), at))
+    return tuple(found)
+
+
 _STATES = frozenset(ReplicaState)
+
+
+def _read_part(share: Raw | None) -> PlacedShare | None:
+    """The part of a device that is held, None for the whole."""
+    if not share:
+        return None
+    return PlacedShare(share.get("name") or "", share.get("slots"), share.get("memory"), share.get("compute"))
+
+
+def _moment(text: Any) -> float | None:
+    """A time in a status; one that cannot be read counts as not known."""
+    try:
+        return timestamp(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -475,6 +525,8 @@ def read_node(obj: Raw) -> NodeFacts:
             unschedulable=bool(spec.get("unschedulable")),
             taints=tuple(read_taint(taint) for taint in spec.get("taints") or ()),
             deleting=bool(meta.get("deletionTimestamp")),
+            cpu_milli=_allocatable(status, "cpu", 1000),
+            memory_bytes=_allocatable(status, "memory", 1),
         ),
         boot_id=(status.get("nodeInfo") or {}).get("bootID") or "",
         allocatable={
@@ -483,6 +535,12 @@ def read_node(obj: Raw) -> NodeFacts:
             if "/" in name
         },
     )
+
+
+def _allocatable(status: Raw, resource: str, scale: int) -> int | None:
+    """What a node can give of a resource, times `scale` and rounded down; None where it says nothing."""
+    amount = (status.get("allocatable") or {}).get(resource)
+    return None if amount is None else int(_quantity(str(amount)).value * scale // 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,8 +1,8 @@
 """What kopf watches for us, and the list that keeps it honest.
 
-In come kopf's events of DeviceClaims, DevicePools, ResourceClaims and of pods that name a claim; out they go into the
-cache. Every decorator stands in `register`, each function only touches memory. Only `on.event` is used: kopf then
-writes nothing to any object, keeps no progress and sets no finalizer.
+In come kopf's events of DeviceClaims, DevicePools, DeviceShares, ResourceClaims and of pods that name a claim; out they
+go into the cache. Every decorator stands in `register`, each function only touches memory. Only `on.event` is used:
+kopf then writes nothing to any object, keeps no progress and sets no finalizer.
 
 kopf never reports what was deleted while it was disconnected, and may lose an event without knowing. So every kind is
 listed once by ourselves at start (before that, absence means nothing) and compared with a list of metadata every few
@@ -29,6 +29,7 @@ from adjoin.metrics import Metrics
 
 WATCHED: Final[Mapping[Kind, str]] = {
     Kind.DEVICE_POOL: "",
+    Kind.DEVICE_SHARE: "",
     Kind.DEVICE_CLAIM: "",
     Kind.RESOURCE_CLAIM: "",
     Kind.POD: LABEL_CLAIM,
@@ -149,6 +150,10 @@ def register(registry: kopf.OperatorRegistry, feed: Feed, access: Callable[[], A
     @kopf.on.event(GROUP, VERSION, "devicepools", registry=registry)
     async def device_pool(event: kopf.RawEvent, **_: Any) -> None:
         feed.take(Kind.DEVICE_POOL, event)
+
+    @kopf.on.event(GROUP, VERSION, "deviceshares", registry=registry)
+    async def device_share(event: kopf.RawEvent, **_: Any) -> None:
+        feed.take(Kind.DEVICE_SHARE, event)
 
     @kopf.on.event(GROUP, VERSION, "deviceclaims", registry=registry)
     async def device_claim(event: kopf.RawEvent, **_: Any) -> None:

@@ -25,6 +25,8 @@ class Resource(NamedTuple):
     plural: str
     kind: str
     namespaced: bool
+    fields: str = ""
+    """Field selector by which the API server filters its objects, also in watches."""
 
     @property
     def api_version(self) -> str:
@@ -39,6 +41,10 @@ class Kind(Enum):
     DEVICE_POOL = Resource(GROUP, VERSION, "devicepools", "DevicePool", False)
     DEVICE_SHARE = Resource(GROUP, VERSION, "deviceshares", "DeviceShare", False)
     POD = Resource("", "v1", "pods", "Pod", True)
+    GUEST = Resource("", "v1", "pods", "BoundPod", True, "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
+    """Pods that use a node, whether or not they have anything to do with Adjoin."""
+    NAMESPACE = Resource("", "v1", "namespaces", "Namespace", False)
+    PRIORITY_CLASS = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
     CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap", True)
     SECRET = Resource("", "v1", "secrets", "Secret", True)
     NODE = Resource("", "v1", "nodes", "Node", False)

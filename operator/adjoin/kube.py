@@ -271,6 +271,17 @@ class Login:
             proxy=settings.proxy,
         )
 
+    def namespace(self) -> str:
+        """The namespace that this context stands in. Raises `ConfigurationError`."""
+        if not self._kubeconfig:
+            return "default"
+        try:
+            contexts, current = kubernetes_config.list_kube_config_contexts(config_file=self._kubeconfig)
+            chosen = next((each for each in contexts if each["name"] == self._context), current)
+            return str(((chosen or {}).get("context") or {}).get("namespace") or "default")
+        except _UNUSABLE as error:
+            raise ConfigurationError(f"no access to a cluster by {self._kubeconfig}: {error}") from error
+
 
 class ConfigurationError(Exception):
     """The kubeconfig or the ServiceAccount cannot be used. Not a `KubeError`: no request was made."""
@@ -363,8 +374,9 @@ class Kube:
         query = {"limit": str(limit)}
         if labels:
             query["labelSelector"] = labels
-        if fields:
-            query["fieldSelector"] = fields
+        chosen = ",".join(filter(None, (kind.value.fields, fields)))
+        if chosen:
+            query["fieldSelector"] = chosen
         if more:
             query["continue"] = more
         accept = METADATA_ONLY if metadata_only else JSON
@@ -405,6 +417,8 @@ class Kube:
         }
         if labels:
             query["labelSelector"] = labels
+        if kind.value.fields:
+            query["fieldSelector"] = kind.value.fields
         limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
         response = await self._send("GET", path_of(kind, namespace), query=query, limits=limits)
         try:

@@ -60,6 +60,7 @@ class Reflector:
         page: int = PAGE,
         silence: float = SILENCE_SECONDS,
         on_relist: Callable[[], None] = lambda: None,
+        gate: asyncio.Event | None = None,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -72,6 +73,7 @@ class Reflector:
         self._page = page
         self._silence = silence
         self._on_relist = on_relist
+        self._gate = gate
         self._clock = clock
         self._now = now
         self._sleep = sleep
@@ -81,9 +83,17 @@ class Reflector:
         self.heard: float | None = None
         self.lists = 0
 
+    @property
+    def idle(self) -> bool:
+        """Nobody needs the kind yet."""
+        return self._gate is not None and not self._gate.is_set()
+
     async def run(self) -> None:
-        """Lists, watches, and does so again."""
+        """Lists, watches, and does so again. With a gate, from the moment it opens."""
         step = _Next.LIST
+        if self._gate is not None:
+            await self._gate.wait()
+            self.heard = self._clock()
         while True:
             try:
                 step = await (self._list() if step is _Next.LIST else self._watch())

@@ -9,27 +9,23 @@ Nothing here decides; what may not be planned is marked as held back, with the r
 
 from __future__ import annotations
 
-import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from functools import lru_cache
 
-from adjoin.api.claim import AffinityLine, DeviceClaimSpec, DeviceRequest
-from adjoin.api.defaults import count_of, device_of, policy_of, replicas_of
-from adjoin.api.errors import joined
-from adjoin.api.names import API_VERSION, Kind
-from adjoin.api.validate import validate_claim
+from adjoin.api.defaults import replicas_of
+from adjoin.asked import read_share_spec, read_spec
 from adjoin.cache import View
-from adjoin.facts import ClaimFacts, PodFacts, read_placed
-from adjoin.inventory import Inventory, asked_pool
-from adjoin_allocator.cel import compile_selector
-from adjoin_allocator.model import Affinity, Claim, ClaimHold, ClaimUID, DeviceID, Hold, PlacedReplica, Request
+from adjoin.environment import ShareFacts
+from adjoin.facts import ClaimFacts, PodFacts, read_evictions, read_nominated, read_placed
+from adjoin.inventory import Inventory, asked_pool, own_tenant
+from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, Share
 from adjoin_allocator.results import Code
 from adjoin_allocator.snapshot import Snapshot
-from adjoin_allocator.terms import HoldKind, Policy, Scope
+from adjoin_allocator.terms import HoldKind, ReplicaState
 
-SPECS = 4096
-"""How many distinct specs are remembered."""
+NAME_LABEL = "kubernetes.io/metadata.name"
+"""The label that the API server puts on every Namespace, known also where its object is not."""
 
 Named = tuple[str, str]
 """Namespace and name."""
@@ -52,30 +48,36 @@ class SnapshotBuilder:
         self._tuple: tuple[Claim, ...] = ()
         self._last: tuple[View, Inventory] | None = None
         self._gated: Mapping[Named, str] = {}
+        self._bound: Mapping[Named, tuple[PodFacts, ...]] = {}
+        self._priorities: Mapping[str, int] = {}
+        self._labels: Mapping[str, Mapping[str, str]] = {}
         self._holds: Mapping[DeviceID, Hold] = {}
+        self._shares: dict[str, tuple[ShareFacts, Share]] = {}
+        self._shared: Mapping[str, Share] = {}
 
     def build(self, view: View, inventory: Inventory) -> Snapshot:
         """The snapshot of `view`, whose inventory is `inventory`. Claims stand in the view's order."""
         last, self._last = self._last, (view, inventory)
         # While nothing beside a claim has changed that goes into it, its own facts decide.
-        steady = (
-            last is not None
-            and last[0].pods is view.pods
-            and last[1].names_as(inventory)
-            and last[1].default_pool == inventory.default_pool
-        )
+        steady = last is not None and _same_surroundings(last, (view, inventory))
         if last is None or last[0].pods is not view.pods:
-            self._gated = gated_claims(view.pods)
+            self._gated, self._bound = gated_claims(view.pods), bound_pods(view.pods)
+        if last is None or last[0].priority_classes is not view.priority_classes:
+            self._priorities = {each.meta.name: each.value for each in view.priority_classes.values()}
+        if last is None or last[0].namespaces is not view.namespaces:
+            self._labels = {each.meta.name: each.labels for each in view.namespaces.values()}
         translated: dict[str, _Translated] = {}
         claims: dict[str, Claim] = {}
         for uid, facts in view.claims.items():
             known = self._translated.get(uid)
             if known is not None and known.facts is facts:
                 translated[uid] = known
-                claims[uid] = self._claims[uid] if steady else self._settled(uid, self._complete(known, inventory))
+                claims[uid] = (
+                    self._claims[uid] if steady else self._settled(uid, self._complete(known, view, inventory))
+                )
             else:
                 own = translated[uid] = _Translated(facts, translate(uid, facts))
-                claims[uid] = self._settled(uid, self._complete(own, inventory))
+                claims[uid] = self._settled(uid, self._complete(own, view, inventory))
         made = tuple(claims.values())
         if len(made) != len(self._tuple) or any(one is not other for one, other in zip(made, self._tuple, strict=True)):
             self._tuple = made
@@ -89,16 +91,42 @@ class SnapshotBuilder:
             inventory=inventory.devices,
             claims=self._tuple,
             holds=self._holds,
+            shares=self._share(view),
         )
 
-    def _complete(self, own: _Translated, inventory: Inventory) -> Claim:
+    def _share(self, view: View) -> Mapping[str, Share]:
+        """Shares by name; of two objects of one name the newer. A share about which nothing changed stays the same."""
+        by_name = {each.meta.name: each for each in sorted(view.shares.values(), key=lambda each: each.meta.version)}
+        kept = {name: known for name, known in self._shares.items() if name in by_name and known[0] is by_name[name]}
+        if len(kept) != len(by_name) or len(by_name) != len(self._shares):
+            self._shares = {
+                name: kept.get(name) or (facts, read_share_spec(facts)) for name, facts in sorted(by_name.items())
+            }
+            self._shared = {name: share for name, (_, share) in self._shares.items()}
+        return self._shared
+
+    def _complete(self, own: _Translated, view: View, inventory: Inventory) -> Claim:
+        """The claim with what other objects say of it."""
         claim, facts = own.claim, own.facts
         pool = asked_pool(facts, inventory.default_pool)
-        placed = _today(claim.placed, inventory)
-        hold = claim.hold or self._pod_gated((claim.namespace, claim.name))
-        if (pool, placed, hold) == (claim.pool, claim.placed, claim.hold):
-            return claim
-        return replace(claim, pool=pool, placed=placed, hold=hold)
+        rules = inventory.tenancies.get(pool)
+        tenant = claim.tenant if rules is None else rules.tenant_of(claim.namespace)
+        hold = claim.hold
+        labels = self._labels.get(claim.namespace) or {NAME_LABEL: claim.namespace}
+        if hold is None and rules is not None and not rules.allows(labels):
+            text = f"namespace {claim.namespace} may not claim from pool {pool}: its labels do not match"
+            hold = ClaimHold(Code.NOT_ALLOWED, f"{text} tenancy.namespaceSelector")
+        priority, named = claim.priority, facts.claim.spec.priority_class_name
+        if named is not None:
+            priority = self._priorities.get(named, 0)
+            if hold is None and named not in self._priorities:
+                hold = ClaimHold(Code.INVALID_CLAIM, f"there is no PriorityClass {named} (spec.priorityClassName)")
+        key = (claim.namespace, claim.name)
+        hold = hold or self._pod_gated(key)
+        if hold is None and claim.host != HostAsk() and not view.guests_listed:
+            hold = ClaimHold(Code.HOST_RESOURCES, "what pods use of the nodes is not known yet")
+        placed = _with_bound(_today(claim.placed, inventory), self._bound.get(key, ()))
+        return replace(claim, pool=pool, tenant=tenant, priority=priority, placed=placed, hold=hold)
 
     def _pod_gated(self, claim: Named) -> ClaimHold | None:
         message = self._gated.get(claim)
@@ -111,6 +139,20 @@ class SnapshotBuilder:
             return claim
         same = all(getattr(known, name) == getattr(claim, name) for name in _CLAIM_FIELDS)
         return known if same else claim
+
+
+def _same_surroundings(last: tuple[View, Inventory], now: tuple[View, Inventory]) -> bool:
+    """Whether everything beside a claim's own object that goes into it is the same."""
+    (old, before), (new, after) = last, now
+    return (
+        old.pods is new.pods
+        and old.namespaces is new.namespaces
+        and old.priority_classes is new.priority_classes
+        and old.guests_listed == new.guests_listed
+        and before.names_as(after)
+        and before.default_pool == after.default_pool
+        and before.tenancies is after.tenancies
+    )
 
 
 _CLAIM_FIELDS = tuple(field.name for field in fields(Claim))
@@ -131,7 +173,15 @@ def _today(placed: tuple[PlacedReplica, ...], inventory: Inventory) -> tuple[Pla
 def translate(uid: str, facts: ClaimFacts) -> Claim:
     """A claim as far as its own object tells. One that admission would refuse asks for nothing and says why."""
     spec = facts.claim.spec
-    asked = _read_spec(spec.model_dump_json(by_alias=True, exclude_unset=True))
+    asked = read_spec(spec)
+    placed = read_placed(facts.status)
+    hold = None
+    if asked.refusal:
+        hold = ClaimHold(Code.INVALID_CLAIM, asked.refusal)
+    elif spec.suspend:
+        # What it still holds is on its way back.
+        placed = tuple(replace(replica, state=ReplicaState.RELEASING) for replica in placed)
+        hold = ClaimHold(Code.SUSPENDED, "it is suspended: spec.suspend is true")
     return Claim(
         uid=ClaimUID(uid),
         namespace=facts.meta.namespace,
@@ -142,49 +192,20 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
         affinity=asked.affinity,
         replicas=replicas_of(spec),
         priority=spec.priority,
-        placed=read_placed(facts.status),
+        placed=placed,
         deleting=facts.meta.deleting is not None,
         has_uid=bool(facts.meta.uid),
-        hold=ClaimHold(Code.INVALID_CLAIM, asked.refusal) if asked.refusal else None,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    requests: tuple[Request, ...]
-    affinity: tuple[Affinity, ...]
-    refusal: str
-
-
-@lru_cache(maxsize=SPECS)
-def _read_spec(text: str) -> _Asked:
-    """What a spec (as JSON) asks of one replica. Most claims of a cluster are written alike, and are read once."""
-    claim = {"apiVersion": API_VERSION, "kind": Kind.DEVICE_CLAIM, "metadata": {"name": "x"}, "spec": json.loads(text)}
-    # Admission has seen it, but perhaps one of another version, or none at all.
-    refusal = joined(validate_claim(claim))
-    if refusal:
-        return _Asked((), (), refusal)
-    spec = DeviceClaimSpec.model_validate(claim["spec"])
-    return _Asked(tuple(map(_request, spec.requests)), tuple(map(_affinity, spec.affinity)), "")
-
-
-def _request(request: DeviceRequest) -> Request:
-    count = count_of(request)
-    return Request(
-        name=request.name,
-        kind=device_of(request),
-        count=count or 0,
-        all_devices=count is None,
-        selectors=tuple(compile_selector(selector.cel) for selector in request.selectors),
-    )
-
-
-def _affinity(line: AffinityLine) -> Affinity:
-    return Affinity(
-        requests=line.requests,
-        policy=Policy(policy_of(line)),
-        scope=Scope(line.scope) if line.scope is not None else None,
-        attribute=line.attribute or "",
+        hold=hold,
+        tenant=own_tenant(facts.meta.namespace),
+        gang_min=asked.gang_min,
+        fabric=asked.fabric,
+        host=asked.host,
+        profile=asked.profile,
+        deadline=asked.deadline,
+        preemptible=spec.preemptible,
+        max_runtime=asked.max_runtime,
+        nominated=read_nominated(facts.status),
+        evictions=read_evictions(facts.status),
     )
 
 
@@ -204,6 +225,29 @@ def gated_claims(pods: Mapping[str, PodFacts]) -> Mapping[Named, str]:
         for key, pod in newest.items()
         if pod.foreign_gates
     }
+
+
+def bound_pods(pods: Mapping[str, PodFacts]) -> Mapping[Named, tuple[PodFacts, ...]]:
+    """By claim its pods that have a node and have not ended: the node counts their requests."""
+    found: defaultdict[Named, list[PodFacts]] = defaultdict(list)
+    for pod in pods.values():
+        if pod.node and not pod.finished:
+            found[pod.meta.namespace, pod.claim].append(pod)
+    return {key: tuple(sorted(group, key=_age)) for key, group in found.items()}
+
+
+def _with_bound(placed: tuple[PlacedReplica, ...], pods: tuple[PodFacts, ...]) -> tuple[PlacedReplica, ...]:
+    """Replicas with whether a pod of theirs is bound: the one that a pod names, else one on the pod's node."""
+    if not pods:
+        return placed
+    bound: set[int] = set()
+    for pod in sorted(pods, key=lambda pod: pod.replica is None):
+        there = [replica.index for replica in placed if replica.node == pod.node and replica.index not in bound]
+        if pod.replica in there:
+            bound.add(pod.replica)
+        elif there:
+            bound.add(there[0])
+    return tuple(replace(replica, bound=True) if replica.index in bound else replica for replica in placed)
 
 
 def _age(pod: PodFacts) -> tuple[float, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from tests.support.oracle import takes_claims
@@ -23,6 +24,7 @@ from adjoin_allocator import (
     Plan,
     Policy,
     ReplicaState,
+    Request,
     Snapshot,
     Standing,
 )
@@ -80,6 +82,8 @@ def _assert_placement(
     pool = snapshot.pools[claim.pool]
     assert takes_claims(snapshot.nodes[placement.node], pool), f"{what}: the node takes nothing new"
     by_request: dict[str, list[Device]] = {request.name: [] for request in claim.requests}
+    taken = {given.request.partition("/")[0]: given.request.partition("/")[2] for given in placement.devices}
+    requests = [_in_the_way(request, taken.get(request.name, ""), what) for request in claim.requests]
     for given in placement.devices:
         device = devices.get(given.id)
         assert device is not None, f"{what}: {given.id} does not exist"
@@ -87,9 +91,11 @@ def _assert_placement(
         assert device.device_pool == pool.name, f"{what}: {given.id} is of pool {device.device_pool}"
         assert device.standing is Standing.OFFERED, f"{what}: {given.id} is {device.standing}"
         assert device.hardware_id == given.hardware_id, f"{what}: {given.id} has another hardware id"
-        by_request[given.request].append(device)
+        name, _, alternative = given.request.partition("/")
+        assert alternative == taken[name], f"{what}: request {name} is served in two ways"
+        by_request[name].append(device)
     mine = [device for device in snapshot.inventory[placement.node] if device.device_pool == pool.name]
-    for request in claim.requests:
+    for request in requests:
         matching = [
             device for device in mine if device.kind == request.kind and match_all(request.selectors, device).matched
         ]
@@ -100,11 +106,22 @@ def _assert_placement(
         expected = len(matching) if request.all_devices else request.count
         assert len(given_here) == expected, f"{what}: {request.name} has {len(given_here)} of {expected} devices"
         assert given_here, f"{what}: request {request.name} has no device at all"
-    assert [given.request for given in placement.devices] == [
+    assert [given.request.partition("/")[0] for given in placement.devices] == [
         request.name for request in claim.requests for _ in by_request[request.name]
     ], f"{what}: devices are not in the order of the requests"
     for line in claim.affinity:
         _assert_line(snapshot, claim, line, placement.node, mine, by_request, what)
+
+
+def _in_the_way(request: Request, name: str, what: str) -> Request:
+    """The request as the alternative of that name wants it."""
+    if not request.first_of:
+        assert not name, f"{what}: {request.name} has no alternative {name}"
+        return request
+    found = [each for each in request.first_of if each.name == name]
+    assert found, f"{what}: {request.name} has no alternative {name}"
+    (one,) = found
+    return replace(request, count=one.count, all_devices=one.all_devices, selectors=one.selectors)
 
 
 def _assert_line(

@@ -112,7 +112,7 @@ class FakeApi:
         self.tokens: set[str] | None = None
         """Authorizations that are accepted; None: all."""
         self._history: list[tuple[int, Kind, Obj]] = []
-        self._snapshots: dict[str, list[Obj]] = {}
+        self._snapshots: dict[tuple[Kind, str], list[Obj]] = {}
         self._watches: list[_Watch] = []
         self._released = asyncio.Event()
         self._uids = 0
@@ -389,9 +389,9 @@ class FakeApi:
         limit = int(query.get("limit") or 0)
         if query.get("continue"):
             version, _, start = query["continue"].partition(":")
-            if version not in self._snapshots:
+            if (kind, version) not in self._snapshots:
                 raise Refusal(410, "Expired", "the continue token is too old")
-            items, offset = self._snapshots[version], int(start)
+            items, offset = self._snapshots[kind, version], int(start)
         else:
             labels, fields = query.get("labelSelector", ""), query.get("fieldSelector", "")
             items = [
@@ -400,7 +400,7 @@ class FakeApi:
                 if _selected(obj, namespace, labels) and fields in ("", f"metadata.name={obj['metadata']['name']}")
             ]
             version, offset = str(self.version), 0
-            self._snapshots[version] = items
+            self._snapshots[kind, version] = items
         page = items[offset : offset + limit] if limit else items
         meta: Obj = {"resourceVersion": version}
         if limit and offset + limit < len(items):

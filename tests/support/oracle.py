@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from typing import Any
 
 from adjoin_allocator import (
@@ -22,17 +22,19 @@ from adjoin_allocator import (
     Node,
     Policy,
     Pool,
+    Profile,
     Request,
     Scope,
     Snapshot,
     Standing,
+    Strategy,
     natural_key,
 )
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.topology import Verdict, Wiring, attribute_values, wire
 
-Chosen = tuple[str, tuple[tuple[DeviceID, ...], ...]]
-"""Node, and the devices of each request in stable order."""
+Chosen = tuple[str, tuple[tuple[DeviceID, ...], ...], tuple[str, ...]]
+"""Node, the devices of each request in stable order, and by request the name of the alternative, if there are some."""
 
 ISLANDS = (Scope.NVLINK, Scope.PCIE_SWITCH, Scope.PCIE_ROOT, Scope.NUMA_NODE, Scope.NODE)
 
@@ -45,7 +47,7 @@ def decide(snapshot: Snapshot, now: float) -> Mapping[ClaimUID, tuple[Chosen | N
     everybody: Counter[Wish] = Counter()
     at_first: Counter[Wish] = Counter()
     for claim in snapshot.claims:
-        if not claim.deleting:
+        if not claim.deleting and claim.requests:
             everybody[wish(claim)] += claim.replicas
             at_first[wish(claim)] += _lacking(claim)
     waiting = at_first.copy()
@@ -64,7 +66,8 @@ def decide(snapshot: Snapshot, now: float) -> Mapping[ClaimUID, tuple[Chosen | N
                 for one in everybody
                 for mine in [one == wish(claim)]
             }
-            best = best_place(snapshot, claim, held, wishes)
+            tries = (best_place(snapshot, one, held, wishes) for one in ways(claim))
+            best = next((found for found in tries if found is not None), None)
             chosen.append(None if best is None else best[1])
             if best is not None:
                 waiting[wish(claim)] -= 1
@@ -77,6 +80,26 @@ def _lacking(claim: Claim) -> int:
     return claim.replicas - len({replica.index for replica in claim.placed if replica.index < claim.replicas})
 
 
+def ways(claim: Claim) -> Iterator[Claim]:
+    """The claim in all ways in which it may be served, the most wanted first."""
+    choices = [request.first_of or (None,) for request in claim.requests]
+    for chosen in product(*choices):
+        requests = [
+            request
+            if each is None
+            else Request(
+                request.name,
+                request.kind,
+                0 if each.all_devices else each.count,
+                each.all_devices,
+                each.selectors,
+                first_of=(each,),
+            )
+            for request, each in zip(claim.requests, chosen, strict=True)
+        ]
+        yield replace(claim, requests=tuple(requests))
+
+
 Wish = tuple[tuple[Request, ...], tuple[Affinity, ...]]
 """What a replica asks for, with requests called by their number."""
 Wishes = Mapping[Wish, tuple[int, int]]
@@ -84,9 +107,10 @@ Wishes = Mapping[Wish, tuple[int, int]]
 
 
 def wish(claim: Claim) -> Wish:
-    """What each replica of a claim asks for."""
+    """What each replica of a claim asks for, in the way that it wants most."""
+    claim = next(ways(claim))
     number = {request.name: str(at) for at, request in enumerate(claim.requests)}
-    requests = tuple(replace(request, name=number[request.name]) for request in claim.requests)
+    requests = tuple(replace(request, name=number[request.name], first_of=()) for request in claim.requests)
     return requests, tuple(
         replace(line, requests=tuple(number[name] for name in line.requests)) for line in claim.affinity
     )
@@ -106,11 +130,15 @@ def best_place(
         if not devices:
             continue
         bench = Bench(pool, devices, wire(devices, pool, beside)[0], set(held))
+        bench.everywhere = [
+            one for given in snapshot.inventory.values() for one in given if one.device_pool == pool.name
+        ]
         bench.wish(wishes or {})
         for sets in bench.choices(claim.requests, claim.affinity):
             place = (natural_key(name), sets)
-            chosen = (name, tuple(tuple(devices[at].id for at in one) for one in sets))
-            found.append((bench.objective(claim.requests, claim.affinity, sets), bench.load, place, chosen))
+            called = tuple(request.first_of[0].name if request.first_of else "" for request in claim.requests)
+            chosen = (name, tuple(tuple(devices[at].id for at in one) for one in sets), called)
+            found.append((bench.objective(claim, sets), bench.load, place, chosen))
     if not found:
         return None
     objective, _, _, chosen = min(found, key=lambda entry: entry[:3])
@@ -137,6 +165,7 @@ class Bench:
         self.load = (len(devices) - len(self.free)) / len(devices)
         self.types = {name.name: name.type for name in pool.devices}
         self.groups: list[Group] = []
+        self.everywhere = devices
         self.assumed = False
 
     def wish(self, wishes: Wishes) -> None:
@@ -316,23 +345,62 @@ class Bench:
         pairs = list(pairs)
         return sum(self.wiring.rank[a][b] for a, b in pairs), sum(self.wiring.fine[a][b] for a, b in pairs)
 
-    def objective(
-        self, requests: Sequence[Request], lines: Sequence[Affinity], sets: Sequence[Sequence[int]]
-    ) -> tuple[Any, ...]:
+    def objective(self, claim: Claim, sets: Sequence[Sequence[int]]) -> tuple[Any, ...]:
         """The objective of semantics §1.11 for one choice, smaller is better."""
         taken = {at for one in sets for at in one}
-        return (
-            *self._distances(requests, lines, sets),
-            *self.spoiled(taken),
-            *self._broken(taken),
-            *self._blocks(taken),
-            sum(self.devices[at].performance for at in taken),
-            -sum(self.devices[at].priority for at in taken),
-        )
+        found = [*self._distances(claim, sets)]
+        if claim.profile is Profile.LATENCY:
+            found = [self._numa_nodes(taken), self._busy(taken), *found]
+        waste = self._waste(claim.requests, sets)
+        if claim.profile is Profile.COMPUTE:
+            found.append(waste)
+        if self.pool.strategy is Strategy.PACK:
+            found.append(-self.load)
+        if self.pool.strategy is Strategy.SPREAD:
+            found += [self.load, sum(self._crowd(at) for at in taken)]
+        found += [*self.spoiled(taken), *self._broken(taken), *self._blocks(taken)]
+        return (*found, waste, -sum(self.devices[at].priority for at in taken))
 
-    def _distances(
-        self, requests: Sequence[Request], lines: Sequence[Affinity], sets: Sequence[Sequence[int]]
-    ) -> Iterator[tuple[int, int]]:
+    def _waste(self, requests: Sequence[Request], sets: Sequence[Sequence[int]]) -> int:
+        """Performance above the least in the pool that satisfies each request."""
+        waste = 0
+        for request, given in zip(requests, sets, strict=True):
+            fitting = [
+                device.performance
+                for device in self.everywhere
+                if device.kind == request.kind and match_all(request.selectors, device).matched
+            ]
+            waste += sum(self.devices[at].performance - min(fitting) for at in given)
+        return waste
+
+    def _numa_group(self, at: int) -> frozenset[int]:
+        """Who is on the device's NUMA node with it; of a device without one, who has none either."""
+        everybody = range(self.wiring.size)
+        if self._placeless(at):
+            return frozenset(other for other in everybody if self._placeless(other))
+        for island in self.wiring.islands[Scope.NUMA_NODE]:
+            if island >> at & 1:
+                return frozenset(other for other in everybody if island >> other & 1)
+        return frozenset({at})
+
+    def _placeless(self, at: int) -> bool:
+        in_one = any(island >> at & 1 for island in self.wiring.islands[Scope.NUMA_NODE])
+        return self.wiring.numa[at] is None and not in_one
+
+    def _numa_nodes(self, taken: set[int]) -> int:
+        known = {self._numa_group(at) for at in taken if not self._placeless(at)}
+        return len(known) + sum(self._placeless(at) for at in taken)
+
+    def _busy(self, taken: set[int]) -> int:
+        return len({other for at in taken for other in self._numa_group(at)} - self.free)
+
+    def _crowd(self, at: int) -> int:
+        """How full the device's NUMA node is, in whole millionths."""
+        group = self._numa_group(at)
+        return len(group - self.free) * 1_000_000 // len(group)
+
+    def _distances(self, claim: Claim, sets: Sequence[Sequence[int]]) -> Iterator[tuple[int, int]]:
+        requests, lines = claim.requests, claim.affinity
         preferred = [line for line in lines if line.scope is not None and line.policy is Policy.PREFERRED]
         for line in preferred:
             if len(line.requests) == 1:
@@ -345,9 +413,9 @@ class Bench:
             return
         gpus = [request.name for request in requests if self.types[request.kind] is DeviceType.GPU]
         nics = [request.name for request in requests if self.types[request.kind] is DeviceType.RDMA]
-        yield self.distance(combinations([at for name in gpus for at in sets[_place(requests, name)]], 2))
-        if gpus and nics:
-            yield self.pairing(requests, sets, gpus, nics, lines) or (0, 0)
+        within = self.distance(combinations([at for name in gpus for at in sets[_place(requests, name)]], 2))
+        across = (self.pairing(requests, sets, gpus, nics, lines) or (0, 0)) if gpus and nics else (0, 0)
+        yield from (across, within) if claim.profile is Profile.IO else (within, across)
 
     def _broken(self, taken: set[int]) -> Iterator[int]:
         for scope in ISLANDS:

@@ -7,18 +7,38 @@ tested.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 from tests.support import make
 
-from adjoin_allocator import Affinity, Claim, Device, MatrixText, Policy, Pool, Request, Scope, Snapshot, Standing
+from adjoin_allocator import (
+    Affinity,
+    Alternative,
+    Claim,
+    Device,
+    MatrixText,
+    Policy,
+    Pool,
+    Profile,
+    Request,
+    Scope,
+    Snapshot,
+    Standing,
+    Strategy,
+)
+from adjoin_allocator.cel import compile_selector
 
 RAIL = "dra.net/rail"
 WORDS = ("NV1", "NV4", "PIX", "PXB", "PHB", "NODE", "SYS")
 
 _maybe_numa = st.sampled_from((0, 0, 1, 1, None, -1, (0, 1)))
 _standing = st.sampled_from((Standing.OFFERED,) * 9 + (Standing.UNHEALTHY, Standing.WITHHELD, Standing.MISSING))
+
+
+_profile = st.sampled_from((Profile.BALANCED, Profile.BALANCED, *Profile))
+_strategy = st.sampled_from((Strategy.LEAST_FRAGMENTATION, Strategy.LEAST_FRAGMENTATION, *Strategy))
 
 
 @st.composite
@@ -92,6 +112,8 @@ def claims(draw: st.DrawFn, name: str, number: int = 0) -> Claim:
             count = draw(st.sampled_from((1, 1, 1, 1, 2, 2, 3)))
             chosen = draw(st.sampled_from(((), (), (), (), ("device.attributes['dra.net'].?rail != optional.of(0)",))))
             requests.append(make.selecting(asked, *chosen, count=count, kind=kind))
+        if draw(st.integers(0, 7)) == 0:
+            requests[-1] = replace(requests[-1], first_of=draw(_alternatives()))
     lines = [draw(_lines(requests)) for _ in range(draw(st.sampled_from((0, 0, 0, 1, 1, 2, 3))))]
     return make.claim(
         name,
@@ -100,7 +122,22 @@ def claims(draw: st.DrawFn, name: str, number: int = 0) -> Claim:
         replicas=draw(st.sampled_from((1, 1, 1, 2))),
         priority=draw(st.sampled_from((0, 0, 5))),
         created=make.NOW + draw(st.integers(0, 2)) + number / 100,
+        profile=draw(_profile),
     )
+
+
+@st.composite
+def _alternatives(draw: st.DrawFn) -> tuple[Alternative, ...]:
+    """One to three ways of serving a request; more devices are wanted more, as a rule."""
+    found = []
+    for name, most in zip(("whole", "half", "least")[: draw(st.integers(1, 3))], (5, 3, 2), strict=False):
+        if draw(st.integers(0, 9)) == 0:
+            found.append(Alternative(name, all_devices=True))
+        else:
+            chosen = draw(st.sampled_from(((), (), ("device.attributes['dra.net'].?rail != optional.of(0)",))))
+            selectors = tuple(map(compile_selector, chosen))
+            found.append(Alternative(name, count=draw(st.integers(1, most)), selectors=selectors))
+    return tuple(found)
 
 
 @st.composite
@@ -131,7 +168,7 @@ def snapshots(draw: st.DrawFn, nodes: int = 3, most: int = 9, waiting: int = 3) 
     asked = [draw(claims(f"claim-{number}", number)) for number in range(draw(st.sampled_from((1, 1, waiting))))]
     if held:
         asked.insert(0, make.holding("holder", held[:1], created=make.NOW - 100))
-    pool: Pool = make.pool(matrices=texts)
+    pool: Pool = make.pool(matrices=texts, strategy=draw(_strategy))
     return make.snapshot(devices, asked, pools=[pool], holds={one.id: make.hold() for one in held[1:]})
 
 
@@ -148,7 +185,8 @@ def uneven(draw: st.DrawFn) -> Snapshot:
             devices.append(make.device(f"{kind}-{index}", switch=switch, root=f"r{branch // 2}", numa=branch // 3))
     requests = draw(st.permutations([make.request("gpu", gpus), make.request("nic", nics)]))
     lines = draw(st.lists(_lines(list(requests)), max_size=2))
-    return make.snapshot(devices, [make.claim("claim", *requests, *lines)])
+    claim = make.claim("claim", *requests, *lines, profile=draw(_profile))
+    return make.snapshot(devices, [claim], pools=[make.pool(strategy=draw(_strategy))])
 
 
 @st.composite
@@ -162,4 +200,7 @@ def listed(draw: st.DrawFn) -> Snapshot:
     scope = draw(st.sampled_from((Scope.NUMA_NODE, Scope.NUMA_NODE, Scope.PCIE_ROOT)))
     line = draw(st.sampled_from((make.required(scope, "gpu"), make.match("numaNode", "gpu"))))
     more = draw(st.sampled_from(((), (make.distinct("pcieRoot", "gpu"),))))
-    return make.snapshot(devices, [make.claim("claim", make.request("gpu", draw(st.integers(2, 4))), line, *more)])
+    asked = make.request("gpu", draw(st.integers(2, 4)))
+    held = {devices[0].id: make.hold()} if draw(st.booleans()) else {}
+    claim = make.claim("claim", asked, line, *more, profile=draw(_profile))
+    return make.snapshot(devices, [claim], holds=held)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from adjoin.cache import View
+from adjoin.environment import read_guest, read_namespace, read_priority_class, read_share
 from adjoin.facts import (
     read_claim,
     read_config_map,
@@ -58,6 +59,10 @@ def view_of(*objects: Obj | Iterable[Obj], guard_served: bool = True, before: Vi
         resource_claims=facts("ResourceClaim", read_resource_claim, before.resource_claims if before else empty),
         slices=facts("ResourceSlice", read_slice, before.slices if before else empty),
         nodes={each.meta.name: each for each in nodes.values()},
+        shares=facts("DeviceShare", read_share, before.shares if before else empty),
+        namespaces=facts("Namespace", read_namespace, before.namespaces if before else empty),
+        priority_classes=facts("PriorityClass", read_priority_class, before.priority_classes if before else empty),
+        guests=facts("Pod", read_guest, before.guests if before else empty),
         taint_rules=facts("DeviceTaintRule", read_taint_rule, before.taint_rules if before else empty),
         config_maps=facts("ConfigMap", read_config_map, before.config_maps if before else empty),
         guard_served=guard_served,

@@ -60,7 +60,6 @@ REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
         Refused("spec.fabric"),
         Refused("spec.host"),
         Refused("spec.profile"),
-        Refused("spec.priorityClassName"),
         Refused("spec.deadline"),
         Refused("spec.preemptible"),
         Refused("spec.scaling.mode"),
@@ -70,7 +69,6 @@ REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
         Refused("spec.idleTimeout"),
         Refused("spec.maxRuntime"),
         Refused("spec.lifecycle"),
-        Refused("spec.suspend"),
     ),
 }
 
@@ -124,6 +122,8 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.affinity[].policy",
             "spec.replicas",
             "spec.priority",
+            "spec.priorityClassName",
+            "spec.suspend",
         }
     ),
 }

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 from adjoin.cli.exits import BAD_INPUT, BROKEN_PIPE, OK
+from adjoin.cli.inquiries import add_inquiries
 
 PLUGIN = "kubectl-adjoin"
 
@@ -106,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         help="the operator's namespace: whose ConfigMaps count where several have one name",
     )
     plan.set_defaults(command=_plan)
+    add_inquiries(commands)
     return parser
 
 

@@ -22,6 +22,7 @@ from adjoin.cache import MALFORMED, View
 from adjoin.cli.documents import Document
 from adjoin.cli.statuses import repetitions
 from adjoin.cli.typed import check_types
+from adjoin.environment import read_guest, read_namespace, read_priority_class, read_share
 from adjoin.facts import (
     ConfigMapFacts,
     read_claim,
@@ -36,11 +37,14 @@ from adjoin.facts import (
 )
 
 DEFAULT_NAMESPACE = "default"
-_CLUSTER_SCOPED = frozenset({"Node", "ResourceSlice", "DeviceTaintRule", "DevicePool", "DeviceShare", "PriorityClass"})
+_CLUSTER_SCOPED = frozenset(
+    {"Node", "Namespace", "ResourceSlice", "DeviceTaintRule", "DevicePool", "DeviceShare", "PriorityClass"}
+)
 _RESOURCE = "resource.k8s.io"
 _KNOWN = {
     ("", "Node"),
     ("", "Pod"),
+    ("", "Namespace"),
     ("", "ConfigMap"),
     (_RESOURCE, "ResourceSlice"),
     (_RESOURCE, "ResourceClaim"),
@@ -107,6 +111,10 @@ def read_input(documents: Iterable[Document], namespace: str = "") -> Input:
         busy=frozenset(),
         lingering=MappingProxyType({}),
         namespace=namespace,
+        shares=reader.facts(Kind.DEVICE_SHARE, read_share),
+        namespaces=reader.facts("Namespace", read_namespace),
+        priority_classes=reader.facts("PriorityClass", read_priority_class),
+        guests=reader.facts("Pod", read_guest),
     )
     view = replace(view, config_maps=_chosen_config_maps(view, reader.problems))
     if reader.problems:

@@ -14,17 +14,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Phase
+from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Nomination, Phase
 from adjoin.api.defaults import replicas_of
 from adjoin.api.parse import dump, without_nulls
 from adjoin.cli.documents import UnreadableInput
 from adjoin.facts import ClaimFacts, PoolFacts, read_placed
 from adjoin.inventory import Inventory
-from adjoin.lifecycle import contested, entries, rfc3339
-from adjoin.status import pool_status
+from adjoin.lifecycle import contested, device_entry, entries, evicting, rfc3339
+from adjoin.status import nomination_entries, pool_status
 from adjoin.status.conditions import Condition, conditions
 from adjoin_allocator.model import ClaimUID, Device, natural_key
-from adjoin_allocator.results import ClaimPlan, Placement, Plan
+from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, Reason
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import ReplicaState, Standing
 
@@ -52,10 +52,30 @@ def claim_outcomes(
 ) -> list[ClaimOutcome]:
     """Every claim, in the order of `claims`. `snapshot` is the one that `plan` was made of."""
     lost = contested(snapshot.claims, {uid: each.conflicts for uid, each in plan.claims.items()}, snapshot.holds)
+    evicted: dict[str, frozenset[int]] = {}
+    for each in plan.preempted:
+        evicted[each.uid] = evicted.get(each.uid, frozenset()) | frozenset(each.replicas)
     return [
-        _claim(facts, plan.claims.get(ClaimUID(uid)), lost.get(uid, {}), _unwell(facts, inventory), now)
+        _claim(
+            facts,
+            plan.claims.get(ClaimUID(uid)),
+            lost.get(uid, {}),
+            evicted.get(uid, frozenset()) | evicting(facts),
+            _unwell(facts, inventory),
+            now,
+        )
         for uid, facts in claims.items()
     ]
+
+
+def preempted_outcomes(claims: Mapping[str, ClaimFacts], plan: Plan) -> list[Json]:
+    """Which replicas have to go, and for whom."""
+
+    def named(uid: str) -> Json:
+        meta = claims[uid].meta
+        return {"namespace": meta.namespace, "name": meta.name}
+
+    return [{**named(each.uid), "replicas": list(each.replicas), "by": named(each.by)} for each in plan.preempted]
 
 
 def pool_outcomes(pools: Mapping[str, PoolFacts], inventory: Inventory, plan: Plan, now: float) -> list[Json]:
@@ -76,9 +96,15 @@ def pool_outcomes(pools: Mapping[str, PoolFacts], inventory: Inventory, plan: Pl
 
 
 def _claim(
-    facts: ClaimFacts, plan: ClaimPlan | None, lost: Mapping[int, str], unwell: Sequence[Condition], now: float
+    facts: ClaimFacts,
+    plan: ClaimPlan | None,
+    lost: Mapping[int, str],
+    evicted: frozenset[int],
+    unwell: Sequence[Condition],
+    now: float,
 ) -> ClaimOutcome:
-    wanted = replicas_of(facts.claim.spec)
+    suspended = facts.claim.spec.suspend
+    wanted = 0 if suspended else replicas_of(facts.claim.spec)
     deleting = facts.meta.deleting is not None
     replicas: dict[int, Json] = {}
     for entry in entries(facts):
@@ -86,15 +112,19 @@ def _claim(
         state = entry.get("state") or ReplicaState.READY.value
         if index in lost:
             state = ReplicaState.FAILED.value
-        elif deleting or index >= wanted:
+        elif deleting or index >= wanted or index in evicted:
             state = ReplicaState.RELEASING.value
         replicas[index] = {**entry, "state": state}
     placements = plan.placements if plan is not None else ()
     replicas |= {placement.index: _placed(placement, now) for placement in placements}
     states = {index: str(replica["state"]) for index, replica in replicas.items() if index < wanted}
     phase = _phase(facts, wanted, states, changed=bool(placements))
+    if suspended and not deleting:
+        phase = Phase.RELEASING if replicas else Phase.PENDING
     waits = not deleting and (phase in (Phase.PENDING, Phase.FAILED) or len(states) < wanted)
     reasons = plan.reasons if plan is not None and waits else ()
+    if suspended and waits:
+        reasons = (Reason(Code.SUSPENDED, 0, "it is suspended: spec.suspend is true"),)
     stored = facts.status.get("allocation") or {}
     gap = plan.gap if plan is not None else stored.get("gap")
     found = [*_progress(phase, len(states), wanted, reasons), *unwell]
@@ -107,7 +137,7 @@ def _claim(
         "phase": phase.value,
         "gap": None if waits else gap,
         "replicas": [_complete(facts, replicas[index]) for index in sorted(replicas)],
-        "nominated": [],
+        "nominated": [_nominated(each) for each in nomination_entries(plan)] if waits else [],
         "conditions": conditions(found, facts.status, facts.meta.generation, now),
         "reasons": [
             {"code": reason.code.value, "nodes": reason.nodes, "message": reason.message} for reason in reasons
@@ -123,18 +153,16 @@ def _placed(placement: Placement, now: float) -> Json:
         "node": placement.node,
         "state": ReplicaState.ALLOCATED.value,
         "locality": dict(placement.locality),
-        "devices": [
-            {
-                "request": device.request,
-                "driver": device.id.driver,
-                "pool": device.id.pool,
-                "device": device.id.device,
-                "id": device.hardware_id,
-            }
-            for device in placement.devices
-        ],
+        "devices": [device_entry(device) for device in placement.devices],
         "allocatedAt": rfc3339(now),
     }
+
+
+def _nominated(entry: Json) -> Json:
+    """What is held for a claim, with every field."""
+    shown = dump(Nomination.model_validate(entry), empty=True)
+    shown["devices"] = [{"request": device["request"], **device} for device in shown["devices"]]
+    return shown
 
 
 def _complete(facts: ClaimFacts, replica: Json) -> Json:
@@ -156,10 +184,13 @@ def _phase(facts: ClaimFacts, wanted: int, states: Mapping[int, str], *, changed
         return Phase.RELEASING
     if ReplicaState.FAILED in states.values():
         return Phase.FAILED
+    leaving = [state for state in states.values() if state == ReplicaState.RELEASING]
+    if leaving and len(leaving) == len(states):
+        return Phase.RELEASING
     if len(states) < wanted:
         return Phase.PENDING
     stored = facts.status.get("phase")
-    if not changed and stored in _KEPT:
+    if not changed and not leaving and stored in _KEPT:
         return Phase(stored)
     rising = [state for state in _RISING if state in states.values()]
     return Phase(rising[0]) if rising else Phase.READY

@@ -17,15 +17,18 @@ WIDTH = 120
 
 def render(shown: Mapping[str, Any], output: str) -> str:
     """The text of a plan, ending with a newline."""
+    return as_text(shown, output) if output != "table" else _tables(shown)
+
+
+def as_text(shown: Mapping[str, Any], output: str) -> str:
+    """An object as JSON or YAML, ending with a newline."""
     if output == "json":
         return json.dumps(shown, indent=2, ensure_ascii=False) + "\n"
-    if output == "yaml":
-        import yaml
+    import yaml
 
-        # Words from vocabularies become plain text on the way through JSON.
-        plain = json.loads(json.dumps(shown))
-        return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=WIDTH))
-    return _tables(shown)
+    # Words from vocabularies become plain text on the way through JSON.
+    plain = json.loads(json.dumps(shown))
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=WIDTH))
 
 
 def _tables(shown: Mapping[str, Any]) -> str:

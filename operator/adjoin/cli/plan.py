@@ -18,18 +18,18 @@ from adjoin.api.pool_status import PoolCondition
 from adjoin.cli.documents import UnreadableInput, read_documents
 from adjoin.cli.exits import BAD_INPUT, OK, PENDING
 from adjoin.cli.objects import BadInput, Input, read_input
-from adjoin.cli.outcome import ClaimOutcome, claim_outcomes, pool_outcomes
+from adjoin.cli.outcome import ClaimOutcome, claim_outcomes, pool_outcomes, preempted_outcomes
 from adjoin.cli.output import render
+from adjoin.cli.question import pose
 from adjoin.cli.workloads import check_workloads
 from adjoin.facts import timestamp
-from adjoin.inventory import Inventory, InventoryBuilder
-from adjoin.snapshot import SnapshotBuilder
+from adjoin.inventory import Inventory
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as decide
-from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, PlacedReplica
+from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, PlacedReplica
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan
 from adjoin_allocator.snapshot import Snapshot
-from adjoin_allocator.terms import HoldKind, ReplicaState
+from adjoin_allocator.terms import ReplicaState
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +87,18 @@ def _moment(text: str | None) -> float | None:
 
 def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = False) -> Planned:
     """Plans what was read. `now` is the newest time in it unless given, and the epoch when it has none."""
-    moment = now if now is not None else given.newest or 0.0
-    view = given.view
-    inventory = InventoryBuilder(cluster=False).build(view)
-    snapshot = SnapshotBuilder().build(view, inventory)
-    asked = _anew(snapshot)
-    plan = _one_by_one(asked, moment) if one_by_one else decide(asked, moment)
-    claims = claim_outcomes(view.claims, inventory, snapshot, plan, moment)
+    question = pose(given, now)
+    view, inventory, moment = given.view, question.inventory, question.now
+    plan = _one_by_one(question.asked, moment) if one_by_one else decide(question.asked, moment)
+    claims = claim_outcomes(view.claims, inventory, question.stands, plan, moment)
     pools = pool_outcomes(view.pools, inventory, plan, moment)
     return Planned(
-        shown={"claims": [claim.shown for claim in claims], "preempted": [], "shares": [], "pools": pools},
+        shown={
+            "claims": [claim.shown for claim in claims],
+            "preempted": preempted_outcomes(view.claims, plan),
+            "shares": [],
+            "pools": pools,
+        },
         waiting=any(claim.waits for claim in claims),
         notes=(*given.warnings, *_notes(inventory, pools)),
         pod_problems=tuple(
@@ -129,32 +131,6 @@ def _notes(inventory: Inventory, pools: Sequence[dict[str, Any]]) -> list[str]:
             if condition["type"] != PoolCondition.READY or condition["status"] != "True"
         ]
     return notes
-
-
-def _anew(snapshot: Snapshot) -> Snapshot:
-    """The snapshot in which replicas that failed, or of which a foreign allocation has a device, have no place: the
-    operator plans them anew once it has said so. What else they name is on its way back until then.
-    """
-    foreign = {device for device, hold in snapshot.holds.items() if hold.kind is HoldKind.FOREIGN}
-    claims: list[Claim] = []
-    leaving: dict[DeviceID, Hold] = {}
-    for claim in snapshot.claims:
-        gone = [
-            replica
-            for replica in claim.placed
-            if replica.index < claim.replicas
-            and (replica.state is ReplicaState.FAILED or any(device.id in foreign for device in replica.devices))
-        ]
-        if gone and not claim.deleting:
-            hold = Hold(HoldKind.RELEASING, f"DeviceClaim {claim.namespace}/{claim.name}")
-            leaving |= {device.id: hold for replica in gone for device in replica.devices}
-            claim = replace(claim, placed=tuple(replica for replica in claim.placed if replica not in gone))
-        claims.append(claim)
-    if not leaving:
-        return snapshot
-    held = {device.id for claim in claims for replica in claim.placed for device in replica.devices}
-    back = {device: hold for device, hold in leaving.items() if device not in held}
-    return replace(snapshot, claims=tuple(claims), holds=back | dict(snapshot.holds))
 
 
 def _one_by_one(snapshot: Snapshot, now: float) -> Plan:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from adjoin.api.claim_status import Phase
 from adjoin.api.names import FINALIZER
 from adjoin.api.pool_policy import Guard
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
 from adjoin.delivery import Cargo, Notice, assign, event_step, hand_over, parts, pod_patch
-from adjoin.facts import ClaimFacts, PodFacts, read_placed
+from adjoin.facts import ClaimFacts, PodFacts, read_evictions, read_placed
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.inventory import Inventory, asked_pool
-from adjoin.lifecycle import Member, add_finalizer, drop_finalizer, enter, entries, review
+from adjoin.lifecycle import Member, add_finalizer, drop_finalizer, enter, entries, evicting, review
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.results import ClaimPlan
@@ -25,7 +26,9 @@ CLAIM_WORDS_SECONDS = 10.0
 def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     """Everything that one claim needs now, as one intent, and one for each pod that has to go."""
     meta, now = claim.meta, scene.now
-    found = review(claim, scene.relations, scene.inventory, scene.lost.get(meta.uid, {}), now)
+    lost, evicted = scene.lost.get(meta.uid, {}), scene.evicted.get(meta.uid)
+    leaving = evicting(claim) | (evicted.indexes if evicted is not None else frozenset())
+    found = review(claim, scene.relations, scene.inventory, lost, now, leaving, nominated=_spoken_for(claim, scene))
     work.wake(found.wake_at)
     if found.finished:
         if FINALIZER in claim.finalizers:
@@ -37,7 +40,9 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     members = tuple(sorted((*kept, *fresh), key=lambda each: each.index))
     pool_name = asked_pool(claim, scene.inventory.default_pool)
     ailing, blocked = _health(members, scene.inventory.pools.get(pool_name), scene)
-    status = claim_status(claim, members, plan, scene.boot_ids, ailing, now)
+    if evicted is not None and evicted.indexes <= evicting(claim):
+        evicted = None
+    status = claim_status(claim, members, plan, scene.boot_ids, ailing, now, evicted)
     patch = merge_patch(claim.status, status)
     if patch and not fresh and gist(status) == gist(claim.status):
         due, next_turn = turn(meta.uid, CLAIM_WORDS_SECONDS, now)
@@ -59,7 +64,8 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
         steps.append(event_step(Kind.DEVICE_CLAIM, meta, notice, "Decide", now))
     # A replica that leaves the status sets its devices free: others wait for that.
     freed = len(members) < len(entries(claim))
-    order = ORDER_PLACE if fresh or served else ORDER_RELEASE if found.removals or freed else ORDER_SHOW
+    held_for = status.get("nominated") != claim.status.get("nominated")
+    order = ORDER_PLACE if fresh or served or held_for else ORDER_RELEASE if found.removals or freed else ORDER_SHOW
     why = "place" if fresh else "deliver" if served else "release" if found.removals or freed else "show claim"
     work.want(meta.uid, why, steps, order, status if patch else None)
     for step in found.removals:
@@ -68,6 +74,19 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
             work.want(step.uid, step.verb.value, (step,), ORDER_RELEASE)
             if step.verb is Verb.EVICT and step.uid in scene.view.refused:
                 _tell_refused(claim, step, scene, work)
+
+
+def _spoken_for(claim: ClaimFacts, scene: Scene) -> bool:
+    """Whether the claims for which this one was evicted lately say in their status what is held for them."""
+    waiting = [scene.view.claims.get(each.by) for each in read_evictions(claim.status)]
+    return all(
+        other is None or other.meta.deleting is not None or other.status.get("nominated") or not _waits(other)
+        for other in waiting
+    )
+
+
+def _waits(claim: ClaimFacts) -> bool:
+    return bool(claim.status.get("phase") == Phase.PENDING)
 
 
 def _fresh(claim: ClaimFacts, members: Sequence[Member], plan: ClaimPlan | None, scene: Scene) -> tuple[Member, ...]:

@@ -17,7 +17,7 @@ from adjoin.intents import Intent
 from adjoin.inventory import InventoryBuilder
 from adjoin.lifecycle import contested, orphans, relate
 from adjoin.snapshot import SnapshotBuilder
-from adjoin.status import Fragmentation
+from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as make_plan
 from adjoin_allocator.model import Device
@@ -41,6 +41,17 @@ class Decision:
     wake_at: float | None
     plan: Plan
     snapshot: Snapshot
+
+
+def _evicted(plan: Plan, view: View) -> dict[str, Evicted]:
+    """Who has to give devices to whom, by UID of the claim that gives."""
+    found: dict[str, Evicted] = {}
+    for each in plan.preempted:
+        taker = view.claims.get(each.by)
+        known = found.get(each.uid)
+        indexes = frozenset(each.replicas) | (known.indexes if known is not None else frozenset())
+        found[each.uid] = Evicted(indexes, each.by, taker.meta.key if taker is not None else each.by)
+    return found
 
 
 class Decider:
@@ -78,6 +89,7 @@ class Decider:
             lost=contested(snapshot.claims, {uid: each.conflicts for uid, each in plan.claims.items()}, snapshot.holds),
             boot_ids={name: facts.boot_id for name, facts in view.nodes.items()},
             now=now,
+            evicted=_evicted(plan, view),
         )
         work = Work(view.busy)
         work.wake(next_in_force)

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 
 from adjoin.api.names import LABEL_POD
 from adjoin.decision.scene import Scene
-from adjoin.facts import ClaimFacts
+from adjoin.facts import ClaimFacts, read_evictions
 from adjoin.intents import Intent
 from adjoin.inventory import asked_pool
 from adjoin.lifecycle import entries
+from adjoin.status import Evicted
 from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.results import ClaimPlan
 
-_COMPARED = (str, float, tuple, ClaimPlan, dict)
+_COMPARED = (str, float, tuple, ClaimPlan, Evicted, dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +56,8 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
         claim,
         scene.plan.claims.get(ClaimUID(meta.uid)),
         scene.lost.get(meta.uid),
+        scene.evicted.get(meta.uid),
+        *(scene.view.claims.get(each.by) for each in read_evictions(claim.status)),
         pool,
         relations.pools.get(pool),
         inventory.pools.get(pool),

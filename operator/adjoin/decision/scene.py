@@ -14,6 +14,7 @@ from adjoin.cache import View
 from adjoin.intents import Intent, Step
 from adjoin.inventory import Inventory
 from adjoin.lifecycle import Relations
+from adjoin.status import Evicted
 from adjoin_allocator.results import Plan
 
 ORDER_GUARD, ORDER_RELEASE, ORDER_PLACE, ORDER_SHOW, ORDER_TELL = range(5)
@@ -65,7 +66,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
-    """What is the same for all claims of one decision. `fragmentation` is by pool and device name."""
+    """What is the same for all claims of one decision. `fragmentation` is by pool and device name, `evicted` by UID
+    of the claim that has to give something."""
 
     view: View
     inventory: Inventory
@@ -75,3 +77,4 @@ class Scene:
     lost: Mapping[str, Mapping[int, str]]
     boot_ids: Mapping[str, str]
     now: float
+    evicted: Mapping[str, Evicted]

@@ -163,6 +163,8 @@ def assign(
             notices += [(pod, notice)] if notice is not None else []
         elif unplaced > 0:
             unplaced -= 1  # the claim's own status says what this pod waits for
+        elif claim.claim.spec.suspend:
+            continue  # so does the status of a suspended claim
         elif not wanted:
             message = f"DeviceClaim {claim.meta.name} has no replicas; raise its replicas"
             notices.append((pod, Notice("NoSuchReplica", message, warning=True, key="0")))

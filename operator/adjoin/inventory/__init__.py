@@ -7,5 +7,6 @@ goes an `Inventory`. Nothing here decides who gets a device.
 from adjoin.inventory.builder import InventoryBuilder
 from adjoin.inventory.pools import asked_pool
 from adjoin.inventory.result import Finding, Inventory, PoolReport
+from adjoin.inventory.tenancy import own_tenant
 
-__all__ = ["Finding", "Inventory", "InventoryBuilder", "PoolReport", "asked_pool"]
+__all__ = ["Finding", "Inventory", "InventoryBuilder", "PoolReport", "asked_pool", "own_tenant"]

@@ -18,10 +18,13 @@ from adjoin.facts import ConfigMapFacts, NodeFacts, TaintRuleFacts
 from adjoin.inventory.changes import changed_keys, updated
 from adjoin.inventory.driver_pools import DriverPools, Key
 from adjoin.inventory.held import NOTHING, Found, Holders, find
+from adjoin.inventory.hosts import HostUse
 from adjoin.inventory.node_devices import NodeDevices, Overlap, Surroundings, node_devices, stable_order
+from adjoin.inventory.policy import policy_of
 from adjoin.inventory.pools import PoolRules, default_pools, prepare, read_matrices, same_rules, seniority
 from adjoin.inventory.result import Inventory, PoolReport
 from adjoin.inventory.taints import DriverPoolRules, TaintRules, scopes
+from adjoin.inventory.tenancy import TenancyRules, prepare_tenancy
 from adjoin_allocator.model import Device, DeviceID, MatrixText, Node, Pool, natural_key
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -46,6 +49,8 @@ class InventoryBuilder:
         self._listing: dict[str, tuple[PoolRules, ...]] = {}
         self._driver_pools = DriverPools()
         self._taint_rules = TaintRules()
+        self._hosts = HostUse()
+        self._tenancies: Mapping[str, TenancyRules] = {}
         self._rules: dict[Key, DriverPoolRules] = {}
         self._holders = Holders()
         self._sites: dict[str, NodeDevices] = {}
@@ -76,12 +81,14 @@ class InventoryBuilder:
         dirty |= self._update_taint_rules(view.taint_rules)
         dirty.update(changed_keys(self._known_nodes, view.nodes))
         self._known_nodes = view.nodes
+        fuller = self._hosts.update(view.guests)
         if every:
             dirty.update(self._driver_pools.of_node, self._listing, self._sites, view.nodes)
         self._sort_out(dirty)
         defaults = default_pools(rules.facts for rules in self._pools.values())
         touched = self._holders.update(view.claims, defaults[0] if defaults else "")
         self._recover(dirty | touched | (self._holders.nodes if every else set()))
+        self._nodes = updated(self._nodes, fuller, {name: self._node(name) for name in fuller if name in self._nodes})
         if dirty or self._stale_reports or view.guard_served != self._guard_served:
             self._guard_served, self._stale_reports = view.guard_served, False
             self._report(view)
@@ -90,6 +97,7 @@ class InventoryBuilder:
             devices=self._devices,
             pools={name: pool for name, (_, pool) in self._made.items()},
             reports={name: report for name, (report, _) in self._made.items()},
+            tenancies=self._tenancies,
             defaults=defaults,
             _found=self._found,
             _driver_pools=self._driver_pools.by_key,
@@ -116,6 +124,7 @@ class InventoryBuilder:
                 pools[facts.meta.name] = prepare(facts, texts)
                 changed = True
         self._pools = pools
+        self._tenancies = {name: prepare_tenancy(rules.facts.pool.spec.tenancy) for name, rules in pools.items()}
         listing: dict[str, list[PoolRules]] = {}
         for rules in pools.values():
             for node in rules.listed:
@@ -179,6 +188,18 @@ class InventoryBuilder:
             pool: updated(self._matrices.get(pool, {}), names, texts_of) for pool, texts_of in matrices.items()
         }
 
+    def _node(self, name: str) -> Node:
+        """The node with what pods use of it; the same object while nothing of it changed."""
+        facts = self._known_nodes.get(name)
+        if facts is None:
+            return self._unknown(name)
+        cpu, memory = self._hosts.used(name)
+        if (cpu, memory) == (facts.node.cpu_used_milli, facts.node.memory_used_bytes):
+            return facts.node
+        known = self._nodes.get(name)
+        node = replace(facts.node, cpu_used_milli=cpu, memory_used_bytes=memory)
+        return known if known == node else node
+
     def _unknown(self, name: str) -> Node:
         """A node that is only named: made up for files, absent on a cluster."""
         if self._cluster:
@@ -203,8 +224,7 @@ class InventoryBuilder:
                 found[name] = again
             if everything:
                 devices[name] = _unchanged(self._devices.get(name), everything)
-                facts = self._known_nodes.get(name)
-                nodes[name] = facts.node if facts is not None else self._unknown(name)
+                nodes[name] = self._node(name)
         self._found = updated(self._found, names, found)
         self._devices = updated(self._devices, names, devices)
         self._nodes = updated(self._nodes, names, nodes)
@@ -251,6 +271,7 @@ class InventoryBuilder:
                 tolerations=rules.tolerations,
                 withheld=report.withheld,
                 unavailable=report.unavailable,
+                **policy_of(rules.facts.pool.spec),
             )
             known = self._made.get(name)
             made[name] = (report, known[1] if known is not None and _equal(known[1], pool) else pool)

@@ -14,6 +14,7 @@ from adjoin.facts import Binding
 from adjoin.inventory.driver_pools import DriverPool, Key, hardware_keys
 from adjoin.inventory.held import Found
 from adjoin.inventory.node_devices import COUNTED, Overlap
+from adjoin.inventory.tenancy import TenancyRules
 from adjoin_allocator.model import Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.terms import Standing
 
@@ -125,6 +126,7 @@ class Inventory:
         reports: By name, what else there is to say about them.
         default_pool: Name of the pool for claims that name none, or "".
         defaults: Names of all pools that are annotated as default, the one that counts first.
+        tenancies: By pool who may claim, as which tenant.
     """
 
     nodes: Mapping[str, Node]
@@ -132,6 +134,7 @@ class Inventory:
     pools: Mapping[str, Pool]
     reports: Mapping[str, PoolReport]
     defaults: tuple[str, ...]
+    tenancies: Mapping[str, TenancyRules]
     _found: Mapping[str, Found]
     _driver_pools: Mapping[Key, DriverPool]
 

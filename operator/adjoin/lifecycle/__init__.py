@@ -16,7 +16,7 @@ from adjoin.lifecycle.relations import (
     seniority,
 )
 from adjoin.lifecycle.removal import add_finalizer, drop_finalizer, orphans, unreserve
-from adjoin.lifecycle.replicas import Member, Review, contested, enter, review
+from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review
 from adjoin.lifecycle.uses import Use, entries, pinned_to, uses_of, wanted_replicas
 
 __all__ = [
@@ -28,9 +28,11 @@ __all__ = [
     "Use",
     "add_finalizer",
     "contested",
+    "device_entry",
     "drop_finalizer",
     "enter",
     "entries",
+    "evicting",
     "orphans",
     "pinned_to",
     "precedence",

@@ -12,13 +12,14 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from adjoin.api.claim_status import ClaimCondition
 from adjoin.facts import ClaimFacts, PodFacts, Raw
 from adjoin.intents import Step
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import Relations, precedence, rfc3339
 from adjoin.lifecycle.removal import end, expel
 from adjoin.lifecycle.uses import STRAY, Use, entries, uses_of, wanted_replicas
-from adjoin_allocator.model import Claim, DeviceID, Hold
+from adjoin_allocator.model import Claim, DeviceID, Hold, PlacedDevice, PlacedShare
 from adjoin_allocator.results import Placement
 from adjoin_allocator.terms import HoldKind, ReplicaState
 
@@ -78,17 +79,34 @@ class Review:
     wake_at: float | None
 
 
+def device_entry(device: PlacedDevice) -> dict[str, Any]:
+    """A held device as it stands in a status; fields that say nothing are left out."""
+    entry: dict[str, Any] = {
+        "request": device.request,
+        "driver": device.id.driver,
+        "pool": device.id.pool,
+        "device": device.id.device,
+    }
+    if device.hardware_id:
+        entry["id"] = device.hardware_id
+    if device.share is not None:
+        entry["share"] = share_entry(device.share)
+    return entry
+
+
+def share_entry(share: PlacedShare) -> dict[str, Any]:
+    """The part of a device that is held, as it stands in a status."""
+    amounts = {"slots": share.slots, "memory": share.memory_bytes, "compute": share.compute_milli}
+    return {"name": share.name, **{name: amount for name, amount in amounts.items() if amount is not None}}
+
+
 def enter(placement: Placement, now: float, boot_id: str) -> dict[str, Any]:
     """The status entry of a new placement. There are no hooks, so it is Ready at once."""
     moment = rfc3339(now)
     entry: dict[str, Any] = {"index": placement.index, "node": placement.node, "state": ReplicaState.READY.value}
     if placement.locality:
         entry["locality"] = dict(placement.locality)
-    entry["devices"] = [
-        {"request": device.request, "driver": device.id.driver, "pool": device.id.pool, "device": device.id.device}
-        | ({"id": device.hardware_id} if device.hardware_id else {})
-        for device in placement.devices
-    ]
+    entry["devices"] = [device_entry(device) for device in placement.devices]
     entry["allocatedAt"] = entry["readyAt"] = entry["idleSince"] = moment
     if boot_id:
         entry["bootID"] = boot_id
@@ -129,6 +147,18 @@ def contested(
     return found
 
 
+def evicting(claim: ClaimFacts) -> frozenset[int]:
+    """Replicas that the claim's status says are being evicted; they go on leaving whatever is decided now."""
+    evicted = any(
+        each.get("type") == ClaimCondition.EVICTED and each.get("status") == "True"
+        for each in claim.status.get("conditions") or ()
+    )
+    if not evicted:
+        return frozenset()
+    leaving = (entry for entry in entries(claim) if entry.get("state") == ReplicaState.RELEASING)
+    return frozenset(int(entry.get("index") or 0) for entry in leaving)
+
+
 def _state(entry: Raw, uses: tuple[Use, ...]) -> ReplicaState:
     """State of a wanted, sound replica. It is InUse from the binding of its pod until nothing of that pod is left."""
     if any(use.bound for use in uses):
@@ -139,12 +169,20 @@ def _state(entry: Raw, uses: tuple[Use, ...]) -> ReplicaState:
 
 
 def review(
-    claim: ClaimFacts, relations: Relations, inventory: Inventory, lost: Mapping[int, str], now: float
+    claim: ClaimFacts,
+    relations: Relations,
+    inventory: Inventory,
+    lost: Mapping[int, str],
+    now: float,
+    evicted: Collection[int] = (),
+    *,
+    nominated: bool = True,
 ) -> Review:
     """What becomes of the replicas that a claim has, and whom that removes.
 
-    A deleted claim, a replica beyond `replicas` and a replica that lost a device are leaving: their users are removed,
-    and the replica is dropped when nothing of them is left.
+    A deleted claim, a replica beyond `replicas`, one that lost a device and one that is `evicted` are leaving: their
+    users are removed, and the replica is dropped when nothing of them is left; an evicted one not before it is recorded
+    (`nominated`) for whom its devices are.
     """
     deleted = claim.meta.deleting is not None
     wanted = wanted_replicas(claim)
@@ -162,6 +200,10 @@ def review(
             members.append(Member(index, entry, ReplicaState.RELEASING, mine))
         elif index >= wanted:
             if mine:
+                members.append(Member(index, entry, ReplicaState.RELEASING, mine))
+        elif index in evicted:
+            # It says so for one write at least, and by then the devices are spoken for.
+            if mine or not nominated or entry.get("state") != ReplicaState.RELEASING:
                 members.append(Member(index, entry, ReplicaState.RELEASING, mine))
         elif failed:
             # It says so for one write at least; without users it is planned anew after that.

@@ -73,8 +73,8 @@ def entries(claim: ClaimFacts) -> tuple[Raw, ...]:
 
 
 def wanted_replicas(claim: ClaimFacts) -> int:
-    """How many replicas the claim wants now: none once it is deleted."""
-    if claim.meta.deleting is not None:
+    """How many replicas the claim wants now: none once it is deleted, or while it is suspended."""
+    if claim.meta.deleting is not None or claim.claim.spec.suspend:
         return 0
     return replicas_of(claim.claim.spec)
 

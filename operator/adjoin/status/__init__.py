@@ -5,19 +5,21 @@ In come facts, reviewed replicas and the plan; out go whole statuses and the pat
 Where nothing differs there is no patch. Nothing here decides anything.
 """
 
-from adjoin.status.claims import Ailing, claim_notice, claim_phase, claim_status, gist
+from adjoin.status.claims import Ailing, Evicted, claim_notice, claim_phase, claim_status, gist, nomination_entries
 from adjoin.status.conditions import merge_patch
 from adjoin.status.fragmentation import Fragmentation
 from adjoin.status.pools import pool_gist, pool_status
 
 __all__ = [
     "Ailing",
+    "Evicted",
     "Fragmentation",
     "claim_notice",
     "claim_phase",
     "claim_status",
     "gist",
     "merge_patch",
+    "nomination_entries",
     "pool_gist",
     "pool_status",
 ]

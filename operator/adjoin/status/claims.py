@@ -13,8 +13,8 @@ from typing import Any
 from adjoin.api.claim_status import ClaimCondition, Phase
 from adjoin.api.names import LABEL_CLAIM
 from adjoin.delivery.events import Notice
-from adjoin.facts import ClaimFacts, Raw
-from adjoin.lifecycle import Member, rfc3339, wanted_replicas
+from adjoin.facts import ClaimFacts, Raw, read_evictions
+from adjoin.lifecycle import Member, device_entry, rfc3339, wanted_replicas
 from adjoin.status.conditions import Condition, compact, conditions
 from adjoin_allocator.results import ClaimPlan, Code
 from adjoin_allocator.terms import ReplicaState
@@ -29,6 +29,25 @@ _PHASES = {
     ReplicaState.READY: Phase.READY,
     ReplicaState.IN_USE: Phase.IN_USE,
 }
+
+
+EVICTIONS_SECONDS = 600.0
+"""How long an eviction stays in the status: so long nobody is evicted again for the same claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    """Replicas that have to give their devices to another claim, from now on.
+
+    Attributes:
+        indexes: Which.
+        by: UID of the claim that gets the devices.
+        key: Its namespace and name.
+    """
+
+    indexes: frozenset[int]
+    by: str
+    key: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,10 +65,15 @@ def claim_phase(claim: ClaimFacts, members: Sequence[Member]) -> Phase:
     """The phase, from the replicas that the claim will have."""
     if claim.meta.deleting is not None:
         return Phase.RELEASING
+    if claim.claim.spec.suspend:
+        return Phase.RELEASING if members else Phase.PENDING
     wanted = wanted_replicas(claim)
     states = {member.index: member.state for member in members if member.index < wanted}
     if ReplicaState.FAILED in states.values():
         return Phase.FAILED
+    leaving = [index for index, state in states.items() if state is ReplicaState.RELEASING]
+    if leaving and len(leaving) == len(states):
+        return Phase.RELEASING
     if len(states) < wanted:
         return Phase.PENDING
     rising = [state for state in states.values() if state in _RISING]
@@ -79,7 +103,12 @@ def _count(number: int, noun: str) -> str:
 
 
 def _conditions(
-    claim: ClaimFacts, phase: Phase, members: Sequence[Member], reasons: Sequence[Raw], ailing: Ailing
+    claim: ClaimFacts,
+    phase: Phase,
+    members: Sequence[Member],
+    reasons: Sequence[Raw],
+    ailing: Ailing,
+    evicted: Evicted | None,
 ) -> list[Condition]:
     wanted = wanted_replicas(claim)
     placed = sum(member.index < wanted for member in members)
@@ -119,7 +148,37 @@ def _conditions(
     if lost:
         text = "; ".join(f"replica {member.index}: {member.lost}" for member in lost)
         found.append(Condition(ClaimCondition.CONFLICT, True, "HeldTwice", text))
+    if evicted is not None:
+        which = ", ".join(map(str, sorted(evicted.indexes)))
+        text = f"replica {which} gives its devices to DeviceClaim {evicted.key}"
+        found.append(Condition(ClaimCondition.EVICTED, True, "Preempted", text))
+    elif claim.meta.deleting is None and phase in (Phase.PENDING, Phase.RELEASING):
+        # It was evicted, and has not got everything back yet.
+        for stored in claim.status.get("conditions") or ():
+            if stored.get("type") == ClaimCondition.EVICTED and stored.get("status") == "True":
+                text, reason = str(stored.get("message") or ""), str(stored.get("reason") or "Preempted")
+                found.append(Condition(ClaimCondition.EVICTED, True, reason, text))
     return found
+
+
+def _evictions(stored: Raw, evicted: Evicted | None, now: float) -> list[dict[str, Any]]:
+    """Those of the last ten minutes, as they stand in the status; of one that cannot be read the time is not known."""
+    kept = [
+        dict(each)
+        for each, read in zip(stored.get("evictions") or (), read_evictions(stored), strict=False)
+        if now - read.at < EVICTIONS_SECONDS
+    ]
+    if evicted is not None:
+        kept.append({"byUID": evicted.by, "at": rfc3339(now)})
+    return kept[-64:]
+
+
+def nomination_entries(plan: ClaimPlan | None) -> list[dict[str, Any]]:
+    """What is held for a claim, as it stands in its status."""
+    return [
+        {"index": each.index, "node": each.node, "devices": [device_entry(device) for device in each.devices]}
+        for each in (plan.nominated if plan is not None else ())
+    ]
 
 
 def claim_status(
@@ -129,6 +188,7 @@ def claim_status(
     boot_ids: Mapping[str, str],
     ailing: Ailing,
     now: float,
+    evicted: Evicted | None = None,
 ) -> dict[str, Any]:
     """The whole status as it should stand, given the replicas that the claim will have.
 
@@ -139,6 +199,7 @@ def claim_status(
         boot_ids: Boot id by node.
         ailing: Which of its devices are not well.
         now: For times of what changes.
+        evicted: Replicas that this decision takes from it.
     """
     stored = claim.status
     wanted = wanted_replicas(claim)
@@ -159,14 +220,15 @@ def claim_status(
             "observedGeneration": claim.meta.generation,
             "phase": phase.value,
             "conditions": conditions(
-                _conditions(claim, phase, members, reasons, ailing), stored, claim.meta.generation, now
+                _conditions(claim, phase, members, reasons, ailing, evicted), stored, claim.meta.generation, now
             ),
             "replicas": len(members),
             "readyReplicas": ready,
             "selector": f"{LABEL_CLAIM}={claim.meta.name}",
             "reasons": reasons,
             "nearest": plan.nearest if missing and plan is not None else None,
-            "evictions": stored.get("evictions"),
+            "nominated": nomination_entries(plan) if missing else [],
+            "evictions": _evictions(stored, evicted, now),
             "allocation": allocation,
         }
     )
@@ -196,7 +258,12 @@ def claim_notice(claim: ClaimFacts, status: Raw, fresh: Sequence[Member]) -> Not
     stored = claim.status
     key = str(claim.meta.version)
     before = {each.get("type") for each in stored.get("conditions") or ()}
-    alarms = (ClaimCondition.CONFLICT, ClaimCondition.DEVICE_MISSING, ClaimCondition.DEVICE_UNHEALTHY)
+    alarms = (
+        ClaimCondition.EVICTED,
+        ClaimCondition.CONFLICT,
+        ClaimCondition.DEVICE_MISSING,
+        ClaimCondition.DEVICE_UNHEALTHY,
+    )
     for condition in status.get("conditions") or ():
         if condition["type"] in alarms and condition["type"] not in before:
             return Notice(condition["type"], condition["message"], warning=True, key=key)

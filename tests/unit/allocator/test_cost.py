@@ -6,7 +6,7 @@ import pytest
 from tests.support import make
 
 from adjoin_allocator import Affinity, DeviceType, Request
-from adjoin_allocator.cost import Term, blocks_lost, packing, signature
+from adjoin_allocator.cost import BALANCED, Part, Term, blocks_lost, packing, signature
 
 GPU, RDMA, OTHER = DeviceType.GPU, DeviceType.RDMA, DeviceType.OTHER
 
@@ -81,13 +81,23 @@ def test_larger_places_weigh_more_than_any_number_of_smaller_ones() -> None:
 
 
 def test_parts_come_back_as_they_were_packed() -> None:
-    packed = packing(slots=2, total=16, size=16, finest=30, performance=1000, priority=5, requests=2, demand=99)
-    values = [(37, 12), (64, 480)]
-    islands = (8, 2, 4, 8, 16)
-    number = 11 << packed.priority | 7 << packed.performance
-    number += 98 << packed.demand
-    number += sum(value << shift for value, shift in zip(islands, packed.islands, strict=True))
-    number += sum(
-        (rank << high) + (fine << low) for (rank, fine), (high, low) in zip(values, packed.slots, strict=True)
+    most = {
+        Part.DISTANCES: (64, 480, 64, 480),
+        Part.DEMAND: (99,),
+        Part.WHOLE: (16,) * 5,
+        Part.WASTE: (1000,),
+        Part.PRIORITY: (5,),
+    }
+    packed = packing(BALANCED, most, tail=32)
+    values = {
+        Part.DISTANCES: (37, 12, 64, 480),
+        Part.DEMAND: (98,),
+        Part.WHOLE: (8, 2, 4, 8, 16),
+        Part.WASTE: (7,),
+        Part.PRIORITY: (5,),
+    }
+    number = sum(
+        value << shift for part, mine in values.items() for value, shift in zip(mine, packed.shifts[part], strict=True)
     )
-    assert packed.parts(number >> packed.order) == (37, 12, 64, 480, 98, *islands, 7, 11)
+    assert packed.parts(number >> packed.order) == [37, 12, 64, 480, 98, 8, 2, 4, 8, 16, 7, 5]
+    assert packed.shifts[Part.BLOCKS] == ()

@@ -27,15 +27,19 @@ from adjoin_allocator import fit as fit_module
 from adjoin_allocator.matrix import MatrixError, parse_matrix
 from adjoin_allocator.results import Code
 
-Sets = tuple[str, tuple[tuple[object, ...], ...]]
+Sets = tuple[str, tuple[tuple[object, ...], ...], tuple[str, ...]]
 
 THOROUGH = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def chosen(claim: Claim, placement: Placement) -> Sets:
-    return placement.node, tuple(
-        tuple(given.id for given in placement.devices if given.request == request.name) for request in claim.requests
-    )
+    given_: dict[str, list[object]] = {request.name: [] for request in claim.requests}
+    called = dict.fromkeys(given_, "")
+    for device in placement.devices:
+        name, _, alternative = device.request.partition("/")
+        given_[name].append(device.id)
+        called[name] = alternative
+    return placement.node, tuple(map(tuple, given_.values())), tuple(called.values())
 
 
 def assert_as_the_oracle(snapshot: Snapshot) -> None:

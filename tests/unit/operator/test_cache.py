@@ -223,12 +223,24 @@ class TestViews:
 class TestSynced:
     def test_synced_once_every_kind_was_listed(self, cache: Cache) -> None:
         kinds = [Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.POD, Kind.RESOURCE_CLAIM]
-        for kind in [*kinds, Kind.RESOURCE_SLICE, Kind.NODE, Kind.TAINT_RULE]:
+        others = [Kind.RESOURCE_SLICE, Kind.NODE, Kind.TAINT_RULE, Kind.NAMESPACE, Kind.PRIORITY_CLASS]
+        for kind in [*kinds, Kind.DEVICE_SHARE, *others]:
             cache.prune(kind, (), 1, NOW)
         assert not cache.synced
         assert cache.unsynced == ("configmaps",)
         cache.prune(Kind.CONFIG_MAP, (), 1, NOW)
         assert cache.synced
+
+    def test_all_pods_of_the_cluster_are_only_wanted_once_a_claim_asks_for_host_resources(self, cache: Cache) -> None:
+        cache.ingest(Kind.DEVICE_CLAIM, claim(version=1))
+        assert not cache.guests_wanted.is_set()
+        assert not cache.view(NOW).guests_listed
+        asking = claim("c2", 2)
+        asking["spec"]["host"] = {"cpu": "4"}
+        cache.ingest(Kind.DEVICE_CLAIM, asking)
+        assert cache.guests_wanted.is_set()
+        cache.prune(Kind.GUEST, (), 1, NOW)
+        assert cache.view(NOW).guests_listed
 
     def test_a_guard_that_is_not_served_need_not_be_listed(self, cache: Cache) -> None:
         cache.serve_guard(False, NOW)

@@ -399,3 +399,23 @@ def test_a10_in_any_churn_no_device_is_in_two_hands_and_nothing_is_left_behind(s
     pool = world.get(Kind.DEVICE_POOL, "training")
     assert pool is not None
     assert pool["status"]["summary"] == "gpu 6/6, nic 3/3"
+
+
+def test_a_suspended_claim_gives_back_what_it_has_and_waits() -> None:
+    world = cluster()
+    world.add(deviceclaim(), pod())
+    world.settle(Decider)
+    world.change(Kind.DEVICE_CLAIM, "job-a", {"spec": {"suspend": True}})
+    release, evict, _ = Decider().decide(world.view(), world.now).intents
+    assert [step.verb for step in evict.steps] == [Verb.EVICT]
+    world.carry_out([release])
+    assert phase(world) == "Releasing"
+    world.settle(Decider)
+    claim = world.get(Kind.DEVICE_CLAIM, "job-a")
+    assert claim is not None
+    assert phase(world) == "Pending"
+    assert [reason["code"] for reason in claim["status"]["reasons"]] == ["Suspended"]
+    assert "allocation" not in claim["status"]
+    world.change(Kind.DEVICE_CLAIM, "job-a", {"spec": {"suspend": False}})
+    world.settle(Decider)
+    assert phase(world) == "Ready"

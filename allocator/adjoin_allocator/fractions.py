@@ -126,14 +126,16 @@ class Appraiser:
         self._parts: dict[tuple[bool, ...], float] = {}
         self._groups = _Groups(stock, ())
 
-    def best(self, wish: Wish) -> Choice | None:
-        """The cheapest place; None when there is none."""
+    def best(self, wish: Wish, among: Booleans | None = None) -> Choice | None:
+        """The cheapest place, among some nodes or all of them; None when there is none."""
         if not self.stock.shape[0] or max(wish.parts, 1) > self.stock.shape[1]:
             return None
         if len(self.stock.log) > LOG:
             self._forget()
         valuation = self._valuation()
         total = self._total(valuation, wish, self._costs(valuation, wish))
+        if among is not None:
+            total = np.where(among[:, None], total, _NEVER)
         at = int(total.argmin())
         if total.flat[at] >= _NEVER // 2:
             return None
@@ -154,7 +156,7 @@ class Appraiser:
         return (total // _TIE).tolist(), room.tolist()
 
     def cards(self, wish: Wish) -> Integers:
-        """By node and column what a part costs as far as its card goes, in units of `GRAIN`; -1 where it is too small."""
+        """By node and column what a part costs as far as its card goes, in units of `GRAIN`; -1 if too small."""
         stock = self.stock
         opened, fresh = self._keys(self._valuation(), wish, np.arange(stock.shape[0]))
         limit = stock.shares[stock.share_at[wish.share]].max_devices

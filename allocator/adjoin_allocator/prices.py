@@ -126,7 +126,7 @@ def _solve(sizes: tuple[int, ...], wanted: Floats) -> _Solution:
         best = knapsack(lengths, values.tolist(), room)
         if best[room] <= 1 + _SLACK:
             break
-        column = inverse @ _contents(lengths, values, best)
+        column = inverse @ contents(lengths, values.tolist(), best)
         ratios = np.full(len(sizes), np.inf)
         np.divide(usage, column, out=ratios, where=column > _SLACK)
         leaving = int(ratios.argmin())
@@ -156,13 +156,14 @@ def knapsack(lengths: list[int], values: list[float], room: int) -> Floats:
     return best
 
 
-def _contents(lengths: list[int], values: Floats, best: Floats) -> Floats:
-    """The pieces of the best card."""
+def contents(lengths: list[int], values: list[float], best: Floats) -> Floats:
+    """The pieces of the best card, given what `knapsack` says."""
     found = np.zeros(len(lengths))
     left = len(best) - 1
     while True:
         for at, length in enumerate(lengths):
-            if length <= left and values[at] > 0 and best[left] <= best[left - length] + values[at] + _SLACK / 2:
+            near = _SLACK / 2 * (1 + best[left])
+            if length <= left and values[at] > 0 and best[left] <= best[left - length] + values[at] + near:
                 found[at] += 1
                 left -= length
                 break

@@ -15,10 +15,12 @@ What comes in is never changed, and the same input gives the same plan, with or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 from adjoin_allocator.alternatives import label, most_wanted, ways
+from adjoin_allocator.bulk import bulk
 from adjoin_allocator.demand import Market, Round, want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
@@ -33,6 +35,7 @@ from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan,
 from adjoin_allocator.shortage import share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant, granted
+from adjoin_allocator.terms import Objective
 
 
 class Memo:
@@ -62,8 +65,11 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger.enter(snapshot, now)
     try:
         run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
-        for claim in service_order(ledger.waiting, now):
-            run.serve(claim)
+        for _, group in groupby(service_order(ledger.waiting, now), key=lambda claim: claim.priority):
+            claims = list(group)
+            run.fill(claims)
+            for claim in claims:
+                run.serve(claim)
         run.explain()
         pools = {
             name: PoolPlan(name=name, counts=pool.counts(), mismatches=pool.index.mismatches)
@@ -98,6 +104,7 @@ class _Run:
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
     _rounds: dict[str, Round] = field(default_factory=dict)
+    _early: dict[ClaimUID, dict[int, Placement]] = field(default_factory=dict)
 
     def serve(self, claim: Claim) -> None:
         """Places what fits of a claim."""
@@ -112,10 +119,11 @@ class _Run:
             for way in ways(claim.requests)
             if share_refusal(claim.pool, way, self.snapshot.shares) is None
         )
-        missing = self.ledger.lacking[claim.uid]
+        early = self._early.get(claim.uid, {})
+        missing = tuple(index for index in self.ledger.lacking[claim.uid] if index not in early)
         several = len(missing) > 1
         effort = Effort(known=set() if several else None)
-        placements: list[Placement] = []
+        placements = list(early.values())
         obstacle: Obstacle | None = None
         demand, wanted = self._demand(claim.pool), want(most_wanted(claim.requests), claim.affinity)
         left = list(asks)
@@ -132,12 +140,30 @@ class _Run:
             placements.append(self._place(left[0], index, spot))
             if wanted is not None:
                 demand.served(wanted)
+        placements.sort(key=lambda placement: placement.index)
         self.states += effort.states
         if obstacle is None:
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
         else:
             limit = obstacle is Obstacle.LIMIT
-            self._waiting.append(_Waiting(claim, asks, tuple(placements), len(missing) - len(placements), limit))
+            lacking = len(missing) + len(early) - len(placements)
+            self._waiting.append(_Waiting(claim, asks, tuple(placements), lacking, limit))
+
+    def fill(self, claims: Sequence[Claim]) -> None:
+        """Places what packs best of many claims of one priority, in pools that want the most devices placed."""
+        by_pool: dict[str, list[tuple[Claim, int, Ask]]] = {}
+        for claim in claims:
+            pool = self.snapshot.pools.get(claim.pool)
+            if pool is None or pool.objective is not Objective.THROUGHPUT or claim.gang_min is not None:
+                continue
+            if self._refusal(claim) is None and not any(request.first_of for request in claim.requests):
+                ask = self.placer.ask(pool, claim.requests, claim.affinity, claim.profile, claim.host)
+                units = by_pool.setdefault(claim.pool, [])
+                units += ((claim, index, ask) for index in self.ledger.lacking[claim.uid])
+        for units in by_pool.values():
+            for at, spot in bulk(self.placer, [ask for _, _, ask in units]):
+                claim, index, ask = units[at]
+                self._early.setdefault(claim.uid, {})[index] = self._place(ask, index, spot)
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""

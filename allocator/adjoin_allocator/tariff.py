@@ -42,7 +42,7 @@ def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot 
         return placer.best(ask, effort, demand)
     kind, wish = parts.wish(ask.pool, ask.requests, ask.host)
     appraiser = parts.appraiser(ask.pool, kind)
-    if _simple(placer, ask, kind):
+    if simple(placer, ask, kind):
         return _cheapest(placer, ask, kind, appraiser, wish)
     if any(request.share is not None for request in ask.requests):
         return _mixed(placer, ask, effort, appraiser, wish)
@@ -56,7 +56,7 @@ def fits(placer: Placer, ask: Ask) -> bool:
     return isinstance(best(placer, ask, Effort()), Spot)
 
 
-def _simple(placer: Placer, ask: Ask, kind: str) -> bool:
+def simple(placer: Placer, ask: Ask, kind: str) -> bool:
     """Whether only prices tell places apart."""
     if ask.signature.order not in _PLAIN:
         return False

@@ -10,14 +10,14 @@ place as it stands, is left to be placed one by one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from math import floor
 
 import numpy as np
 
 from adjoin_allocator.fit import Fit
-from adjoin_allocator.fractions import Appraiser
 from adjoin_allocator.packing_lp import Order, Packing, Site, pack
 from adjoin_allocator.place import Ask, Placer, Spot
 from adjoin_allocator.sharing import MILLI, cost_milli
@@ -76,8 +76,8 @@ def bulk(placer: Placer, asks: Sequence[Ask]) -> Iterator[tuple[int, Spot]]:
     for kind in listed:
         kind.members.reverse()
     packing = pack([_site(appraiser.stock, rows) for rows in sites], orders)
-    for among, bundle in _bundles(packing, listed, sites):
-        yield from _spots(appraiser, columns, among, [(kind, kind.members) for kind in bundle])
+    for site, bundle in _bundles(packing, listed, len(sites)):
+        yield from _spots(appraiser.stock, columns, sites[site.rows], site, bundle)
 
 
 def _milli(stock: Stock, wish: Wish) -> int | None:
@@ -111,74 +111,130 @@ def _sites(stock: Stock, wishes: Sequence[Wish]) -> list[Booleans]:
     table = np.column_stack([np.asarray(fact, dtype=np.int64).reshape(rows) for fact in facts])
     found, of = np.unique(table, axis=0, return_inverse=True)
     usable = ~stock.closed & (stock.whole > 0)
-    return [np.asarray((of.reshape(rows) == at) & usable, dtype=bool) for at in range(len(found))]
+    of = of.reshape(rows)
+    return [np.logical_and(of == at, usable) for at in range(len(found))]
 
 
 def _site(stock: Stock, rows: Booleans) -> Site:
-    cpu, memory = stock.cpu[rows], stock.memory[rows]
+    """All of the nodes have the same, see `_sites`."""
+    cpu, memory = (int(left[rows].max(initial=0)) for left in (stock.cpu, stock.memory))
     return Site(
-        cards=int(stock.whole[rows].sum()),
-        largest=int(stock.whole[rows].max(initial=0)),
-        cpu_milli=None if (cpu >= NO_LIMIT).any() else int(cpu.sum()),
-        memory_kib=None if (memory >= NO_LIMIT).any() else int(memory.sum()),
+        nodes=int(rows.sum()),
+        cards=int(stock.whole[rows].max(initial=0)),
+        cpu_milli=None if cpu >= NO_LIMIT else max(0, cpu),
+        memory_kib=None if memory >= NO_LIMIT else max(0, memory),
     )
 
 
-def _bundles(
-    packing: Packing, kinds: Sequence[_Kind], sites: Sequence[Booleans]
-) -> Iterator[tuple[Booleans, list[_Kind]]]:
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What a card of a site is to get of its host on average: the site, thousandths of a core, KiB."""
+
+    rows: int
+    cpu_milli: float
+    memory_kib: float
+
+    def share(self, bundle: Sequence[_Kind]) -> float:
+        """For how many cards a bundle needs its host, by the resource of which it needs most."""
+        cpu = sum(kind.wish.cpu_milli for kind in bundle)
+        memory = sum(kind.wish.memory_kib for kind in bundle)
+        return max(cpu / self.cpu_milli, memory / self.memory_kib)
+
+
+def _bundles(packing: Packing, kinds: Sequence[_Kind], sites: int) -> Iterator[tuple[_Load, list[_Kind]]]:
     """What is placed together where: replicas of several cards first, then what needs most of its host."""
-    found: list[tuple[int, int, int, list[_Kind]]] = []
-    for site in range(len(sites)):
+    found: list[tuple[int, float, _Load, list[_Kind]]] = []
+    left = [len(kind.members) for kind in kinds]
+    for site in range(sites):
+        here: list[tuple[int, list[_Kind]]] = []
         by_size: dict[int, list[_Kind]] = defaultdict(list)
-        for kind, taken in zip(kinds, packing.taken, strict=True):
-            number = min(len(kind.members), floor(taken[site] + _SLACK))
-            if kind.milli >= MILLI:
-                found += [(site, kind.milli, kind.wish.cpu_milli, [kind])] * number
-            elif number or taken[site] > _SLACK:
-                by_size[kind.milli] += [kind] * max(number, round(taken[site]))
+        for size in sorted({kind.milli for kind in kinds}):
+            mine = [at for at, kind in enumerate(kinds) if kind.milli == size]
+            for at, number in _whole(mine, [packing.taken[at][site] for at in mine], left):
+                by_size[size] += [kinds[at]] * number
         for size, members in by_size.items():
-            members.sort(key=lambda kind: (kind.wish.cpu_milli, kind.wish.memory_kib))
-            # Hungry and frugal ones in turn, so that cards need about as much of their hosts.
-            half = len(members) // 2
-            by_size[size] = [each for pair in zip(members[half:][::-1], members[:half], strict=False) for each in pair]
-            by_size[size] += members[half : len(members) - half]
-        for filling in sorted(packing.fillings, key=lambda each: (-each.cards, each.sizes)):
-            if filling.site != site:
+            if size >= MILLI:
+                here += ((size // MILLI, [kind]) for kind in members)
                 continue
-            for _ in range(max(floor(filling.cards + _SLACK), round(filling.cards))):
-                bundle = [by_size[size].pop() for size, count in filling.sizes for _ in range(count) if by_size[size]]
-                if bundle:
-                    found.append((site, MILLI, sum(kind.wish.cpu_milli for kind in bundle), bundle))
-    for site, _, _, bundle in sorted(found, key=lambda each: (-each[1], -each[2], each[0])):
-        yield sites[site], bundle
+        fillings = [filling for filling in packing.fillings if filling.site == site]
+        fillings.sort(key=lambda each: (-each.cards, each.sizes))
+        sets: list[tuple[tuple[int, int], ...]] = []
+        ready = [NO_LIMIT] * len(fillings)
+        for at, cards in _whole(range(len(fillings)), [filling.cards for filling in fillings], ready):
+            sets += [fillings[at].sizes] * cards
+        here += ((1, bundle) for bundle in _dealt(sets, by_size))
+        cards = max(1, sum(each for each, _ in here))
+        load = _Load(
+            site,
+            max(1.0, sum(kind.wish.cpu_milli for _, bundle in here for kind in bundle) / cards),
+            max(1.0, sum(kind.wish.memory_kib for _, bundle in here for kind in bundle) / cards),
+        )
+        found += ((count, load.share(bundle), load, bundle) for count, bundle in here)
+    for _, _, load, bundle in sorted(found, key=lambda each: (-each[0], -each[1], each[2].rows)):
+        yield load, bundle
+
+
+def _dealt(sets: Sequence[tuple[tuple[int, int], ...]], members: Mapping[int, list[_Kind]]) -> Iterator[list[_Kind]]:
+    """Sets of parts, filled so that they need about as much of their hosts: the hungriest part of each size goes to the
+    set that needs least so far.
+    """
+    bundles: list[list[_Kind]] = [[] for _ in sets]
+    needs = [0] * len(sets)
+    for size in sorted(members, reverse=True):
+        if size >= MILLI:
+            continue
+        room = {at: dict(sizes)[size] for at, sizes in enumerate(sets) if size in dict(sizes)}
+        heap = [(needs[at], at) for at in room]
+        heapify(heap)
+        for kind in sorted(members[size], key=lambda kind: (-kind.wish.cpu_milli, -kind.wish.memory_kib)):
+            if not heap:
+                break
+            _, at = heappop(heap)
+            bundles[at].append(kind)
+            needs[at] += kind.wish.cpu_milli
+            room[at] -= 1
+            if room[at]:
+                heappush(heap, (needs[at], at))
+    return (bundle for bundle in bundles if bundle)
+
+
+def _whole(keys: Sequence[int], amounts: Sequence[float], left: list[int]) -> list[tuple[int, int]]:
+    """The amounts as whole numbers with the same sum, those with the largest remainders rounded up; of each key no more
+    than is `left`, which goes down by what is given.
+    """
+    numbers = [min(left[key], floor(amount + _SLACK)) for key, amount in zip(keys, amounts, strict=True)]
+    missing = round(sum(amounts)) - sum(numbers)
+    for at in sorted(range(len(keys)), key=lambda at: (numbers[at] - amounts[at], at)):
+        if missing > 0 and amounts[at] > _SLACK and numbers[at] < left[keys[at]]:
+            numbers[at] += 1
+            missing -= 1
+    for key, number in zip(keys, numbers, strict=True):
+        left[key] -= number
+    return [(key, number) for key, number in zip(keys, numbers, strict=True) if number]
 
 
 def _spots(
-    appraiser: Appraiser,
-    columns: Sequence[tuple[int, ...]],
-    among: Booleans,
-    bundle: Sequence[tuple[_Kind, list[int]]],
+    stock: Stock, columns: Sequence[tuple[int, ...]], rows: Booleans, load: _Load, bundle: Sequence[_Kind]
 ) -> Iterator[tuple[int, Spot]]:
-    """The spots of replicas that are placed together."""
-    ready = [(kind, members) for kind, members in bundle if members]
+    """The spots of replicas that are placed together: where the host has most to spare for its free cards, so that in
+    the end all have enough; of several cards where fewest are free.
+    """
+    ready = [kind for kind in bundle if kind.members]
     if not ready:
         return
-    only = {kind.wish.only for kind, _ in ready}
-    wish = Wish(
-        count=ready[0][0].wish.count if ready[0][0].milli >= MILLI else 1,
-        only=only.pop() if len(only) == 1 else 0,
-        cpu_milli=sum(kind.wish.cpu_milli for kind, _ in ready),
-        memory_kib=sum(kind.wish.memory_kib for kind, _ in ready),
-    )
-    choice = appraiser.best(wish, among)
-    if choice is None:
+    count = max(1, ready[0].milli // MILLI)
+    usable = stock.free & rows[:, None]
+    for kind in ready:
+        usable = usable & _allowed(stock, kind.wish)
+    cpu, memory = (sum(kind.wish.cpu_milli for kind in ready), sum(kind.wish.memory_kib for kind in ready))
+    fits = (usable.sum(axis=1) >= count) & (stock.cpu >= cpu) & (stock.memory >= memory) & ~stock.closed
+    if not fits.any():
         return
-    # Where cards of one node differ, one that does for the first may not do for the others.
-    cards = [(choice.position, column) for column in choice.columns]
-    if not all(_allowed(appraiser.stock, kind.wish)[card] for kind, _ in ready for card in cards):
-        return
-    mask = sum(1 << columns[choice.position][column] for column in choice.columns)
-    for _, members in ready:
-        if members:
-            yield members.pop(), Spot(choice.position, Fit((choice.cost,), (mask,), mask, 0))
+    spare = np.minimum(stock.cpu / load.cpu_milli, stock.memory / load.memory_kib) - stock.whole
+    if count > 1:
+        spare = spare - stock.whole * len(stock.whole)
+    position = int(np.where(fits, spare, -np.inf).argmax())
+    mask = sum(1 << columns[position][column] for column in np.flatnonzero(usable[position])[:count].tolist())
+    for kind in ready:
+        if kind.members:
+            yield kind.members.pop(), Spot(position, Fit((), (mask,), mask, 0))

@@ -24,17 +24,20 @@ _SLACK = 1e-7
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Nodes that are alike: what all of them together have free. None is no limit.
+    """Nodes that are alike: so many, and what each of them has free. None is no limit."""
 
-    Attributes:
-        cards: Whole free cards.
-        largest: Most cards that one order can have, which is what one of the nodes has.
-    """
-
+    nodes: int
     cards: int
-    largest: int
     cpu_milli: int | None
     memory_kib: int | None
+
+    def takes(self, order: Order) -> bool:
+        """Whether one of the nodes could hold one of the orders."""
+        return (
+            order.milli <= self.cards * CARD
+            and (self.cpu_milli is None or order.cpu_milli <= self.cpu_milli)
+            and (self.memory_kib is None or order.memory_kib <= self.memory_kib)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,13 @@ def pack(sites: Sequence[Site], orders: Sequence[Order]) -> Packing:
     objective = solver.Objective()
     objective.SetMaximization()
     wanted = [solver.Constraint(0, order.number) for order in orders]
-    cards = [solver.Constraint(-most, site.cards) for site in sites]
-    cpu = [solver.Constraint(-most, most if site.cpu_milli is None else site.cpu_milli / 1000) for site in sites]
-    memory = [solver.Constraint(-most, most if site.memory_kib is None else site.memory_kib / 2**20) for site in sites]
+
+    def limit(site: Site, amount: int | None, unit: int) -> pywraplp.Constraint:
+        return solver.Constraint(-most, most if amount is None else site.nodes * amount / unit)
+
+    cards = [limit(site, site.cards, 1) for site in sites]
+    cpu = [limit(site, site.cpu_milli, 1000) for site in sites]
+    memory = [limit(site, site.memory_kib, 1 << 20) for site in sites]
     sizes = sorted({order.milli for order in orders if order.part})
     # Parts taken at a site are no more than the sets there hold of their size.
     held = [{size: solver.Constraint(-most, 0) for size in sizes} for _ in sites]
@@ -103,7 +110,7 @@ def pack(sites: Sequence[Site], orders: Sequence[Order]) -> Packing:
         row: list[pywraplp.Variable | None] = []
         for at, site in enumerate(sites):
             whole = order.milli // CARD
-            if not order.milli or not order.sites[at] or whole > site.largest:
+            if not order.milli or not order.sites[at] or not site.takes(order):
                 row.append(None)
                 continue
             column = solver.NumVar(0, order.number, "")

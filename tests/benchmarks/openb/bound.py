@@ -15,7 +15,7 @@ def bound(order: Sequence[Pod], machines: Sequence[Machine]) -> float:
     capacity = CARD * sum(machine.cards for machine in machines)
     alike = Counter((machine.cards, machine.cpu_milli, machine.memory_mib, machine.model) for machine in machines)
     sites = [
-        Site(cards * number, cards, cpu * number, memory * number * 1024)
+        Site(number, cards, cpu, memory * 1024)
         for (cards, cpu, memory, _), number in alike.items()
     ]
     orders = [

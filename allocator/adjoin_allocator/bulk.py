@@ -27,6 +27,9 @@ from adjoin_allocator.tariff import simple
 FEWEST = 64
 """Fewer replicas than this are not worth a program."""
 
+MARGIN = 0.03
+"""Part of the hosts that the program keeps back: without it what it takes needs every core, and cannot be dealt out."""
+
 _SLACK = 1e-6
 
 
@@ -75,7 +78,7 @@ def bulk(placer: Placer, asks: Sequence[Ask]) -> Iterator[tuple[int, Spot]]:
     ]
     for kind in listed:
         kind.members.reverse()
-    packing = pack([_site(appraiser.stock, rows) for rows in sites], orders)
+    packing = pack([_site(appraiser.stock, rows) for rows in sites], orders, MARGIN)
     for site, bundle in _bundles(packing, listed, len(sites)):
         yield from _spots(appraiser.stock, columns, sites[site.rows], site, bundle)
 
@@ -111,8 +114,9 @@ def _sites(stock: Stock, wishes: Sequence[Wish]) -> list[Booleans]:
     table = np.column_stack([np.asarray(fact, dtype=np.int64).reshape(rows) for fact in facts])
     found, of = np.unique(table, axis=0, return_inverse=True)
     usable = ~stock.closed & (stock.whole > 0)
-    of = of.reshape(rows)
-    return [np.logical_and(of == at, usable) for at in range(len(found))]
+    of = np.asarray(of).reshape(rows)
+    sites: list[Booleans] = [np.logical_and(of == at, usable) for at in range(len(found))]
+    return sites
 
 
 def _site(stock: Stock, rows: Booleans) -> Site:

@@ -88,8 +88,10 @@ class Packing:
     fillings: tuple[Filling, ...]
 
 
-def pack(sites: Sequence[Site], orders: Sequence[Order]) -> Packing:
-    """Solves the program. Orders that ask for no card are never taken."""
+def pack(sites: Sequence[Site], orders: Sequence[Order], margin: float = 0.0) -> Packing:
+    """Solves the program. Orders that ask for no card are never taken. `margin` is the part of all hosts together that
+    is kept back, so that what is taken can be dealt out to them; with one there is no bound for what hosts can hold.
+    """
     solver = pywraplp.Solver.CreateSolver("GLOP")
     most = solver.infinity()
     objective = solver.Objective()
@@ -97,9 +99,9 @@ def pack(sites: Sequence[Site], orders: Sequence[Order]) -> Packing:
     wanted = [solver.Constraint(0, order.number) for order in orders]
 
     def limit(site: Site, amount: int | None, unit: int) -> pywraplp.Constraint:
-        return solver.Constraint(-most, most if amount is None else site.nodes * amount / unit)
+        return solver.Constraint(-most, most if amount is None else (1 - margin) * site.nodes * amount / unit)
 
-    cards = [limit(site, site.cards, 1) for site in sites]
+    cards = [solver.Constraint(-most, site.nodes * site.cards) for site in sites]
     cpu = [limit(site, site.cpu_milli, 1000) for site in sites]
     memory = [limit(site, site.memory_kib, 1 << 20) for site in sites]
     sizes = sorted({order.milli for order in orders if order.part})
@@ -158,7 +160,7 @@ def pack(sites: Sequence[Site], orders: Sequence[Order]) -> Packing:
     value = objective.Value()
     return Packing(
         milli=value,
-        bound=value if complete else None,
+        bound=value if complete and not margin else None,
         taken=tuple(tuple(0.0 if one is None else one.solution_value() for one in row) for row in columns),
         fillings=tuple(
             Filling(site, tuple((s, c) for s, c in zip(sizes, counts, strict=True) if c), column.solution_value())

@@ -169,7 +169,7 @@ def share(name: str = "half", kind: str = "gpu", **more: Any) -> Share:
 
 def part(memory: str | int | None = None, milli: int | None = None, count: int = 1, **more: Any) -> Request:
     """A request for parts of GPUs from the share `half`."""
-    amount = memory if memory is None or isinstance(memory, int) else int(Quantity.parse(memory).value())
+    amount = memory if memory is None or isinstance(memory, int) else Quantity.parse(memory).as_int()
     ask = ShareAsk(more.pop("share", "half"), memory_bytes=amount, compute_milli=milli)
     return request(more.pop("name", "gpu"), count, kind="gpu", share=ask, **more)
 

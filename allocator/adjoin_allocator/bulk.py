@@ -114,9 +114,7 @@ def _sites(stock: Stock, wishes: Sequence[Wish]) -> list[Booleans]:
     table = np.column_stack([np.asarray(fact, dtype=np.int64).reshape(rows) for fact in facts])
     found, of = np.unique(table, axis=0, return_inverse=True)
     usable = ~stock.closed & (stock.whole > 0)
-    of = np.asarray(of).reshape(rows)
-    sites: list[Booleans] = [np.logical_and(of == at, usable) for at in range(len(found))]
-    return sites
+    return [np.asarray((of.reshape(rows) == at) & usable) for at in range(len(found))]
 
 
 def _site(stock: Stock, rows: Booleans) -> Site:
@@ -167,14 +165,20 @@ def _bundles(packing: Packing, kinds: Sequence[_Kind], sites: int) -> Iterator[t
         for at, cards in _whole(range(len(fillings)), [filling.cards for filling in fillings], ready):
             sets += [fillings[at].sizes] * cards
         here += ((1, bundle) for bundle in _dealt(sets, by_size))
-        cards = max(1, sum(each for each, _ in here))
+        single = [bundle for count, bundle in here if count == 1]
+        cards = max(1, len(single))
         load = _Load(
             site,
-            max(1.0, sum(kind.wish.cpu_milli for _, bundle in here for kind in bundle) / cards),
-            max(1.0, sum(kind.wish.memory_kib for _, bundle in here for kind in bundle) / cards),
+            max(1.0, sum(kind.wish.cpu_milli for bundle in single for kind in bundle) / cards),
+            max(1.0, sum(kind.wish.memory_kib for bundle in single for kind in bundle) / cards),
         )
         found += ((count, load.share(bundle), load, bundle) for count, bundle in here)
-    for _, _, load, bundle in sorted(found, key=lambda each: (-each[0], -each[1], each[2].rows)):
+
+    def turn(each: tuple[int, float, _Load, list[_Kind]]) -> tuple[int, float, int]:
+        count, share, load, _ = each
+        return -count, -share, load.rows
+
+    for _, _, load, bundle in sorted(found, key=turn):
         yield load, bundle
 
 
@@ -220,8 +224,9 @@ def _whole(keys: Sequence[int], amounts: Sequence[float], left: list[int]) -> li
 def _spots(
     stock: Stock, columns: Sequence[tuple[int, ...]], rows: Booleans, load: _Load, bundle: Sequence[_Kind]
 ) -> Iterator[tuple[int, Spot]]:
-    """The spots of replicas that are placed together: where the host has most to spare for its free cards, so that in
-    the end all have enough; of several cards where fewest are free.
+    """The spots of replicas that are placed together: where the host has most for each of its free cards, so that the
+    last ones, which need least, find enough wherever cards are left; what needs several cards goes where fewest are
+    free.
     """
     ready = [kind for kind in bundle if kind.members]
     if not ready:
@@ -234,9 +239,9 @@ def _spots(
     fits = (usable.sum(axis=1) >= count) & (stock.cpu >= cpu) & (stock.memory >= memory) & ~stock.closed
     if not fits.any():
         return
-    spare = np.minimum(stock.cpu / load.cpu_milli, stock.memory / load.memory_kib) - stock.whole
+    spare = np.minimum(stock.cpu / load.cpu_milli, stock.memory / load.memory_kib) / np.maximum(stock.whole, 1)
     if count > 1:
-        spare = spare - stock.whole * len(stock.whole)
+        spare = -stock.whole.astype(float)
     position = int(np.where(fits, spare, -np.inf).argmax())
     mask = sum(1 << columns[position][column] for column in np.flatnonzero(usable[position])[:count].tolist())
     for kind in ready:

@@ -118,8 +118,14 @@ def pack(sites: Sequence[Site], orders: Sequence[Order], margin: float = 0.0) ->
             column = solver.NumVar(0, order.number, "")
             objective.SetCoefficient(column, order.milli)
             wish.SetCoefficient(column, 1)
-            cpu[at].SetCoefficient(column, order.cpu_milli / 1000)
-            memory[at].SetCoefficient(column, order.memory_kib / 2**20)
+            # Who takes all cards of a node leaves nothing of its host to others who ask for cards.
+            all_of_it = whole == site.cards
+            for rows, need, have, unit in (
+                (cpu, order.cpu_milli, site.cpu_milli, 1000),
+                (memory, order.memory_kib, site.memory_kib, 1 << 20),
+            ):
+                taken = need if have is None or not all_of_it else have * (1 - margin)
+                rows[at].SetCoefficient(column, taken / unit)
             if order.part:
                 held[at][order.milli].SetCoefficient(column, 1)
             else:

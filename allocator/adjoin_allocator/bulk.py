@@ -17,6 +17,7 @@ from math import floor
 
 import numpy as np
 
+from adjoin_allocator.appraisal import Integers
 from adjoin_allocator.fit import Fit
 from adjoin_allocator.packing_lp import Order, Packing, Site, pack
 from adjoin_allocator.place import Ask, Placer, Spot
@@ -27,8 +28,9 @@ from adjoin_allocator.tariff import simple
 FEWEST = 64
 """Fewer replicas than this are not worth a program."""
 
-MARGIN = 0.03
-"""Part of the hosts that the program keeps back: without it what it takes needs every core, and cannot be dealt out."""
+MARGINS = (0.0, 0.01, 0.02, 0.035, 0.05)
+"""Parts of the hosts that the program keeps back, to be tried in turn: without any what it takes may need every core,
+and then cannot be dealt out; the one with which most is placed counts."""
 
 _SLACK = 1e-6
 
@@ -76,11 +78,19 @@ def bulk(placer: Placer, asks: Sequence[Ask]) -> Iterator[tuple[int, Spot]]:
         )
         for kind in listed
     ]
+    here = [_site(appraiser.stock, rows) for rows in sites]
+    best: tuple[int, list[_Dealt]] = (0, [])
+    for margin in MARGINS:
+        dealt = list(_deal(appraiser.stock, pack(here, orders, margin), listed, sites))
+        milli = sum(kind.milli for each in dealt for kind in each.kinds)
+        if milli > best[0]:
+            best = milli, dealt
     for kind in listed:
         kind.members.reverse()
-    packing = pack([_site(appraiser.stock, rows) for rows in sites], orders, MARGIN)
-    for site, bundle in _bundles(packing, listed, len(sites)):
-        yield from _spots(appraiser.stock, columns, sites[site.rows], site, bundle)
+    for each in best[1]:
+        mask = sum(1 << columns[each.position][column] for column in each.columns)
+        for kind in each.kinds:
+            yield kind.members.pop(), Spot(each.position, Fit((), (mask,), mask, 0))
 
 
 def _milli(stock: Stock, wish: Wish) -> int | None:
@@ -114,7 +124,8 @@ def _sites(stock: Stock, wishes: Sequence[Wish]) -> list[Booleans]:
     table = np.column_stack([np.asarray(fact, dtype=np.int64).reshape(rows) for fact in facts])
     found, of = np.unique(table, axis=0, return_inverse=True)
     usable = ~stock.closed & (stock.whole > 0)
-    return [np.asarray((of.reshape(rows) == at) & usable) for at in range(len(found))]
+    group: Integers = np.asarray(of, dtype=np.int64).reshape(rows)
+    return [(group == at) & usable for at in range(len(found))]
 
 
 def _site(stock: Stock, rows: Booleans) -> Site:
@@ -221,29 +232,40 @@ def _whole(keys: Sequence[int], amounts: Sequence[float], left: list[int]) -> li
     return [(key, number) for key, number in zip(keys, numbers, strict=True) if number]
 
 
-def _spots(
-    stock: Stock, columns: Sequence[tuple[int, ...]], rows: Booleans, load: _Load, bundle: Sequence[_Kind]
-) -> Iterator[tuple[int, Spot]]:
-    """The spots of replicas that are placed together: where the host has most for each of its free cards, so that the
+@dataclass(frozen=True, slots=True)
+class _Dealt:
+    """Replicas that get the same cards of a node."""
+
+    kinds: tuple[_Kind, ...]
+    position: int
+    columns: tuple[int, ...]
+
+
+def _deal(stock: Stock, packing: Packing, kinds: Sequence[_Kind], sites: Sequence[Booleans]) -> Iterator[_Dealt]:
+    """Deals out what the program takes: a bundle goes where the host has most for each of its free cards, so that the
     last ones, which need least, find enough wherever cards are left; what needs several cards goes where fewest are
-    free.
+    free. Nothing of the stock is changed.
     """
-    ready = [kind for kind in bundle if kind.members]
-    if not ready:
-        return
-    count = max(1, ready[0].milli // MILLI)
-    usable = stock.free & rows[:, None]
-    for kind in ready:
-        usable = usable & _allowed(stock, kind.wish)
-    cpu, memory = (sum(kind.wish.cpu_milli for kind in ready), sum(kind.wish.memory_kib for kind in ready))
-    fits = (usable.sum(axis=1) >= count) & (stock.cpu >= cpu) & (stock.memory >= memory) & ~stock.closed
-    if not fits.any():
-        return
-    spare = np.minimum(stock.cpu / load.cpu_milli, stock.memory / load.memory_kib) / np.maximum(stock.whole, 1)
-    if count > 1:
-        spare = -stock.whole.astype(float)
-    position = int(np.where(fits, spare, -np.inf).argmax())
-    mask = sum(1 << columns[position][column] for column in np.flatnonzero(usable[position])[:count].tolist())
-    for kind in ready:
-        if kind.members:
-            yield kind.members.pop(), Spot(position, Fit((), (mask,), mask, 0))
+    cpu, memory, whole, free = stock.cpu.copy(), stock.memory.copy(), stock.whole.copy(), stock.free.copy()
+    allowed = {kind.wish: _allowed(stock, kind.wish) for kind in kinds}
+    for load, bundle in _bundles(packing, kinds, len(sites)):
+        count = max(1, bundle[0].milli // MILLI)
+        asked = sum(kind.wish.cpu_milli for kind in bundle), sum(kind.wish.memory_kib for kind in bundle)
+        fits = sites[load.rows] & (whole >= count) & (cpu >= asked[0]) & (memory >= asked[1])
+        rows = np.flatnonzero(fits)
+        if not len(rows):
+            continue
+        spare = np.minimum(cpu[rows] / load.cpu_milli, memory[rows] / load.memory_kib) / whole[rows]
+        position = int(rows[(spare if count == 1 else -whole[rows]).argmax()])
+        usable = free[position]
+        for kind in bundle:
+            usable = usable & allowed[kind.wish][position]
+        columns = np.flatnonzero(usable)[:count].tolist()
+        # Where cards of one node differ, one that does for the first may not do for the others.
+        if len(columns) < count:
+            continue
+        cpu[position] -= asked[0]
+        memory[position] -= asked[1]
+        whole[position] -= count
+        free[position, columns] = False
+        yield _Dealt(tuple(bundle), position, tuple(columns))

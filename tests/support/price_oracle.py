@@ -89,7 +89,7 @@ class Cluster:
                     number = claim.replicas * (1 if request.same_device else request.count)
                     demand[size] = demand.get(size, 0) + number
             self.prices[memory] = Pricer().prices(demand)
-        weights = {memory: 0 for memory in memories}
+        weights = dict.fromkeys(memories, 0)
         for given in self.cards.values():
             for card in given:
                 weights[card_bytes(card)] += 1

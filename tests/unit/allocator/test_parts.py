@@ -11,16 +11,16 @@ from tests.support import make
 from tests.support.checks import assert_valid
 from tests.support.price_oracle import Cluster
 
-from adjoin_allocator import Claim, Code, HostAsk, Memo, Plan, Snapshot, plan
+from adjoin_allocator import Claim, Code, HostAsk, Isolation, Memo, Plan, ShareMode, Snapshot, plan
+from adjoin_allocator.cel import compile_selector
 from adjoin_allocator.fractions import GRAIN
 
 GIB = 1 << 30
 
 
-def _answer(snapshot: Snapshot, name: str, memo: Memo | None = None) -> Plan:
+def _answer(snapshot: Snapshot, memo: Memo | None = None) -> Plan:
     decided = plan(snapshot, make.NOW, memo)
     assert_valid(snapshot, decided)
-    assert name
     return decided
 
 
@@ -68,7 +68,7 @@ def test_claims_one_by_one_get_the_cheapest_place_or_there_is_none(snapshot: Sna
     for number, one in enumerate(asked):
         claim = replace(one, uid=make.claim(f"c{number:02}").uid, name=f"c{number:02}", created=float(number))
         arrived = replace(snapshot, claims=(*snapshot.claims, claim))
-        decided = _answer(arrived, claim.name, memo)
+        decided = _answer(arrived, memo)
         assert decided.claims == plan(arrived, make.NOW).claims
         answer = decided.claims[claim.uid]
         cluster = Cluster(arrived)
@@ -96,9 +96,9 @@ def test_claims_together_are_valid_and_their_order_in_the_input_does_not_matter(
         replace(one, uid=make.claim(f"c{number:02}").uid, name=f"c{number:02}", created=float(number))
         for number, one in enumerate(asked)
     ]
-    decided = _answer(replace(snapshot, claims=tuple(claims)), "all")
+    decided = _answer(replace(snapshot, claims=tuple(claims)))
     chance.shuffle(claims)  # type: ignore[attr-defined]
-    again = _answer(replace(snapshot, claims=tuple(claims)), "all")
+    again = _answer(replace(snapshot, claims=tuple(claims)))
     assert dict(decided.claims) == dict(again.claims)
 
 
@@ -164,30 +164,87 @@ def test_parts_of_one_request_come_from_devices_of_their_own_unless_it_says_othe
     assert second.devices[0].id != placement.devices[0].id
 
 
-@pytest.mark.parametrize(
-    ("claim", "shares", "code", "words"),
-    [
-        pytest.param(make.claim("c", make.part(milli=100, share="none")), [make.share()], Code.SHARE_UNAVAILABLE, "no DeviceShare none", id="no such share"),
-        pytest.param(make.claim("c", make.part(milli=100)), [make.share(refusal="its layout does not fit")], Code.SHARE_UNAVAILABLE, "its layout does not fit", id="a refused share"),
-        pytest.param(make.claim("c", make.part(milli=100)), [make.share(mode="MPS")], Code.SHARE_UNAVAILABLE, "not yet split as MPS", id="a mode that is not there yet"),
-        pytest.param(make.claim("c", make.part(milli=100, isolation="Hard")), [make.share()], Code.ISOLATION_UNAVAILABLE, "Cooperative", id="isolation that the mode does not give"),
-        pytest.param(make.claim("c", make.part()), [make.share()], Code.INVALID_CLAIM, "no memory and no compute", id="a part of nothing"),
-        pytest.param(make.claim("c", make.part(milli=100)), [make.share(pool="other")], Code.INVALID_CLAIM, "pool other", id="a share of another pool"),
-        pytest.param(make.claim("c", make.part("200Gi")), [make.share()], Code.INSUFFICIENT_DEVICES, "needs 200Gi of one gpu, the largest gives 80Gi", id="more than any card"),
-        pytest.param(make.claim("c", make.part(milli=1, count=3)), [make.share()], Code.INSUFFICIENT_DEVICES, "best node has 2", id="more cards than any node"),
-        pytest.param(make.claim("c", make.part(milli=1), host=HostAsk(cpu_milli=9000)), [make.share()], Code.HOST_RESOURCES, "needs 9 CPUs, best node has 8 left", id="more processors than any node"),
-        pytest.param(make.claim("c", make.request("gpu"), host=HostAsk(memory_bytes=65 * GIB)), [make.share()], Code.HOST_RESOURCES, "best node has 64Gi left", id="a whole card, more memory than any node"),
-    ],
-)  # fmt: skip
-def test_a_refusal_says_why(claim: Claim, shares: list[object], code: Code, words: str) -> None:
+REFUSALS = {
+    "no such share": (make.part(milli=100, share="none"), {}, Code.SHARE_UNAVAILABLE, "no DeviceShare none"),
+    "a refused share": (make.part(milli=100), {"refusal": "no layout"}, Code.SHARE_UNAVAILABLE, "no layout"),
+    "a mode that is not there yet": (
+        make.part(milli=100),
+        {"mode": ShareMode.MPS},
+        Code.SHARE_UNAVAILABLE,
+        "not yet split as MPS",
+    ),
+    "isolation that the mode does not give": (
+        make.part(milli=100, isolation=Isolation.HARD),
+        {},
+        Code.ISOLATION_UNAVAILABLE,
+        "Cooperative",
+    ),
+    "a part of nothing": (make.part(), {}, Code.INVALID_CLAIM, "no memory and no compute"),
+    "a share of another pool": (make.part(milli=100), {"pool": "other"}, Code.INVALID_CLAIM, "pool other"),
+    "a share of other devices": (make.part(milli=100), {"kind": "nic"}, Code.INVALID_CLAIM, "splits nic"),
+    "parts of all devices": (make.part(milli=100, all_devices=True), {}, Code.INVALID_CLAIM, "with count"),
+    "more than any card": (
+        make.part("200Gi"),
+        {},
+        Code.INSUFFICIENT_DEVICES,
+        "needs 200Gi of one gpu, the largest gives 80Gi",
+    ),
+    "more cards than any node": (make.part(milli=1, count=3), {}, Code.INSUFFICIENT_DEVICES, "best node has 2"),
+    "no card that the share may split": (
+        make.part(milli=1),
+        {"selectors": (compile_selector("device.driver == 'other'"),)},
+        Code.SELECTOR_UNMATCHED,
+        "none of 2 gpu is in DeviceShare half",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_refused_part_says_why(case: str) -> None:
     """One code, and a sentence with what was asked and what there is."""
-    node = make.node(cpu_milli=8000, memory_bytes=64 * GIB)
-    snapshot = make.snapshot([make.card("gpu-0"), make.card("gpu-1")], [claim], nodes=[node], shares=shares)  # type: ignore[arg-type]
+    request, share, code, words = REFUSALS[case]
+    claim = make.claim("c", request)
+    snapshot = _one(make.card("gpu-0"), make.card("gpu-1"), claims=(claim,), shares=[make.share(**share)])
     decided = plan(snapshot, make.NOW)
     assert_valid(snapshot, decided)
     reason = decided.claims[claim.uid].reasons[0]
     assert reason.code is code
     assert words in reason.message
+
+
+@pytest.mark.parametrize(
+    ("claim", "words", "nearest"),
+    [
+        pytest.param(
+            make.claim("c", make.part(milli=1), host=HostAsk(cpu_milli=9000)),
+            "needs 9 CPUs, best node has 8 left",
+            "fits with host cpu 8 instead of 9",
+            id="a part, more processors than any node",
+        ),
+        pytest.param(
+            make.claim("c", make.request("gpu"), host=HostAsk(memory_bytes=65 * GIB)),
+            "best node has 64Gi left",
+            "fits with host memory 64Gi instead of 65Gi",
+            id="a whole card, more memory than any node",
+        ),
+        pytest.param(
+            replace(make.claim("c", host=HostAsk(cpu_milli=8001)), requests=()),
+            "needs 8001m CPUs",
+            "fits with host cpu 8 instead of 8001m",
+            id="no card at all",
+        ),
+    ],
+)
+def test_a_full_host_says_what_is_left(claim: Claim, words: str, nearest: str) -> None:
+    """The code, numbers, and what would fit."""
+    node = make.node(cpu_milli=8000, memory_bytes=64 * GIB)
+    snapshot = _one(make.card("gpu-0"), make.card("gpu-1"), claims=(claim,), nodes=[node])
+    decided = plan(snapshot, make.NOW)
+    assert_valid(snapshot, decided)
+    answer = decided.claims[claim.uid]
+    assert answer.reasons[0].code is Code.HOST_RESOURCES
+    assert words in answer.reasons[0].message
+    assert answer.nearest == nearest
 
 
 def test_free_parts_that_are_not_together_are_fragmented_and_the_nearest_fits() -> None:

@@ -28,7 +28,7 @@ from adjoin_allocator.tariff import simple
 FEWEST = 64
 """Fewer replicas than this are not worth a program."""
 
-MARGINS = (0.0, 0.01, 0.02, 0.035, 0.05)
+MARGINS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.045)
 """Parts of the hosts that the program keeps back, to be tried in turn: without any what it takes may need every core,
 and then cannot be dealt out; the one with which most is placed counts."""
 
@@ -125,7 +125,11 @@ def _sites(stock: Stock, wishes: Sequence[Wish]) -> list[Booleans]:
     found, of = np.unique(table, axis=0, return_inverse=True)
     usable = ~stock.closed & (stock.whole > 0)
     group: Integers = np.asarray(of, dtype=np.int64).reshape(rows)
-    return [(group == at) & usable for at in range(len(found))]
+    sites: list[Booleans] = []
+    for at in range(len(found)):
+        mine: Booleans = group == at
+        sites.append(mine & usable)
+    return sites
 
 
 def _site(stock: Stock, rows: Booleans) -> Site:
@@ -243,8 +247,7 @@ class _Dealt:
 
 def _deal(stock: Stock, packing: Packing, kinds: Sequence[_Kind], sites: Sequence[Booleans]) -> Iterator[_Dealt]:
     """Deals out what the program takes: a bundle goes where the host has most for each of its free cards, so that the
-    last ones, which need least, find enough wherever cards are left; what needs several cards goes where fewest are
-    free. Nothing of the stock is changed.
+    last ones, which need least, find enough wherever cards are left. Nothing of the stock is changed.
     """
     cpu, memory, whole, free = stock.cpu.copy(), stock.memory.copy(), stock.whole.copy(), stock.free.copy()
     allowed = {kind.wish: _allowed(stock, kind.wish) for kind in kinds}
@@ -256,7 +259,7 @@ def _deal(stock: Stock, packing: Packing, kinds: Sequence[_Kind], sites: Sequenc
         if not len(rows):
             continue
         spare = np.minimum(cpu[rows] / load.cpu_milli, memory[rows] / load.memory_kib) / whole[rows]
-        position = int(rows[(spare if count == 1 else -whole[rows]).argmax()])
+        position = int(rows[spare.argmax()])
         usable = free[position]
         for kind in bundle:
             usable = usable & allowed[kind.wish][position]

@@ -36,7 +36,8 @@ def _fewest(demand: dict[int, int]) -> float:
     return float(solver.Objective().Value())
 
 
-demands = st.dictionaries(st.sampled_from((180, 230, 320, 330, 470, 500, 590, 650, 810)), st.integers(1, 50), min_size=1)
+sizes = st.sampled_from((180, 230, 320, 330, 470, 500, 590, 650, 810))
+demands = st.dictionaries(sizes, st.integers(1, 50), min_size=1)
 
 
 @settings(max_examples=60, deadline=None)

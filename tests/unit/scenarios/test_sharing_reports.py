@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 def test_a28_more_than_a_card_is_refused_and_nothing_is_booked() -> None:
-    """Three cards, two claims of 1500m each: refused, and the cards stay free; one and a half cards are two requests."""
+    """Three cards, two claims of 1500m: refused, and the cards stay free; one and a half cards are two requests."""
     cards = [make.card(f"gpu-{at}") for at in range(3)]
     claims = [make.claim(f"c{at}", make.part(milli=1500)) for at in range(2)]
     decided = plan(make.snapshot(cards, claims, shares=[make.share()]), make.NOW)

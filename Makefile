@@ -53,6 +53,10 @@ test: lint unit cluster  ## All checks and tests
 bench: build  ## Ratios of speed and memory against kube-scheduler's own allocation
 	$(RUN) pytest -m benchmark $(ARGS)
 
+.PHONY: pictures
+pictures: sync  ## Draw the pictures of the documentation
+	@$(RUN) adjoin topology node-a -f docs/pictures/topology.yaml --svg docs/pictures/topology.svg
+
 .PHONY: crds
 crds: sync  ## Write the CRDs from the API models
 	$(RUN) python -m adjoin.api.crd --write

@@ -25,7 +25,7 @@ SPECS = 4096
 """How many claims' ways are remembered."""
 
 
-def number(requests: Sequence[Request]) -> int:
+def count_ways(requests: Sequence[Request]) -> int:
     """How many ways there are: the product of the numbers of alternatives."""
     return prod(len(request.first_of) or 1 for request in requests)
 
@@ -34,12 +34,12 @@ def ways(requests: tuple[Request, ...]) -> tuple[tuple[Request, ...], ...]:
     """All ways, the most wanted first; of requests without alternatives the only one, themselves.
 
     Raises:
-        ValueError: There are more than `WAYS` (`number` counts them beforehand).
+        ValueError: There are more than `WAYS` (`count_ways` counts them beforehand).
     """
     if not any(request.first_of for request in requests):
         return (requests,)
-    if number(requests) > WAYS:
-        raise ValueError(f"{number(requests)} ways of serving a claim, at most {WAYS} are tried")
+    if count_ways(requests) > WAYS:
+        raise ValueError(f"{count_ways(requests)} ways of serving a claim, at most {WAYS} are tried")
     return _ways(requests)
 
 

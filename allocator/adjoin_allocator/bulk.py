@@ -111,7 +111,7 @@ def _milli(stock: Stock, wish: Wish) -> int | None:
 def _allowed(stock: Stock, wish: Wish) -> Booleans:
     """Which cards will do."""
     chosen = stock.eligible[wish.only]
-    found: Booleans = chosen & stock.selected[stock.share_at[wish.share]] if wish.parts else chosen
+    found: Booleans = chosen & stock.selected[stock.share_at[wish.share]] if wish.share else chosen
     return found
 
 
@@ -120,8 +120,9 @@ def _sites(stock: Stock, wishes: Sequence[Wish]) -> list[Booleans]:
     rows = stock.shape[0]
     facts = [stock.whole, np.minimum(stock.cpu, NO_LIMIT), np.minimum(stock.memory, NO_LIMIT)]
     kinds = {(wish.only, wish.share) for wish in wishes}
-    facts += [_allowed(stock, Wish(1, share, only=only)).any(axis=1) for only, share in sorted(kinds)]
-    table = np.column_stack([np.asarray(fact, dtype=np.int64).reshape(rows) for fact in facts])
+    for only, share in sorted(kinds):
+        facts.append(np.array(_allowed(stock, Wish(0, share, only=only)).any(axis=1), dtype=np.int64))
+    table = np.column_stack(facts)
     found, of = np.unique(table, axis=0, return_inverse=True)
     usable = ~stock.closed & (stock.whole > 0)
     group: Integers = np.asarray(of, dtype=np.int64).reshape(rows)

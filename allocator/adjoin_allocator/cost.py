@@ -227,6 +227,15 @@ def signature(
     )
 
 
+def distances(signature: Signature, objective: tuple[int, ...]) -> tuple[int, ...]:
+    """The parts of a node's objective that say how far its devices are from each other, whatever else is there: NUMA
+    nodes (of Latency, else 0), then for each slot a sum of ranks and a sum of `fine`.
+    """
+    numa = objective[signature.place(Part.NUMA_NODES)] if Part.NUMA_NODES in signature.order else 0
+    at = signature.place(Part.DISTANCES)
+    return numa, *objective[at : at + 2 * len(signature.slots)]
+
+
 def _across(gpus: tuple[int, ...], nics: tuple[int, ...]) -> Term:
     return Term(gpus, nics) if gpus < nics else Term(nics, gpus)
 

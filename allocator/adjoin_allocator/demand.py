@@ -16,8 +16,7 @@ devices of a name that are always assumed.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import inf
@@ -134,23 +133,50 @@ def want(requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> Want 
 class Market:
     """How many replicas of a pool's claims want what, and how many of them wait."""
 
-    __slots__ = ("_everybody", "_waiting")
+    __slots__ = ("_demands", "_everybody", "_stamp", "_stamps", "_waiting")
 
     def __init__(self) -> None:
-        self._everybody: Counter[Want] = Counter()
-        self._waiting: Counter[Want] = Counter()
+        self._everybody: dict[Want, int] = {}
+        self._waiting: dict[Want, int] = {}
+        self._stamps: dict[Want, int] = {}
+        """How often the weight of a want has changed, also of one that nobody has any more: else two times of different
+        weights could look alike."""
+        self._stamp = 0
+        """How often any has."""
+        self._demands: dict[tuple[object, ...], Demand] = {}
 
     def add(self, wanted: Want, everybody: int, waiting: int) -> None:
         """So many replicas more (or fewer) want it, and so many more of them wait."""
+        before = self._everybody.get(wanted, 0)
+        if _power(before) != _power(before + everybody):
+            self._stamp += 1
+            self._stamps[wanted] = self._stamps.get(wanted, 0) + 1
         for counter, number in ((self._everybody, everybody), (self._waiting, waiting)):
             if number:
-                counter[wanted] += number
-                if not counter[wanted]:
+                now = counter.get(wanted, 0) + number
+                if now:
+                    counter[wanted] = now
+                else:
                     del counter[wanted]
+        if len(self._stamps) > SPECS:
+            self._stamps, self._stamp, self._demands = {}, 0, {}
 
     def open(self) -> Round:
-        """The demand of one decision, as it stands when it begins."""
-        return Round(self._everybody.copy(), self._waiting.copy())
+        """The demand of one decision, as it stands when it begins; the market must not change meanwhile."""
+        return Round(self, self._everybody, self._waiting)
+
+    def remembered(self, mine: Want | None, waiting: frozenset[tuple[Want, int]], make: Callable[[], Demand]) -> Demand:
+        """The demand beside one replica that wants `mine`, while others of these weights wait: the same object as long
+        as no weight has changed that it is made of.
+        """
+        number, own = (self._everybody.get(mine, 0), self._stamps.get(mine, 0)) if mine is not None else (0, 0)
+        key = (mine, _power(number - 1) if number else 0, self._stamp - own, waiting)
+        found = self._demands.get(key)
+        if found is None:
+            if len(self._demands) >= SPECS:
+                self._demands.clear()
+            found = self._demands[key] = make()
+        return found
 
 
 class Round:
@@ -158,10 +184,11 @@ class Round:
     holds for the next; who is served waits no longer.
     """
 
-    def __init__(self, everybody: Counter[Want], waiting: Counter[Want]) -> None:
+    def __init__(self, market: Market, everybody: Mapping[Want, int], waiting: Mapping[Want, int]) -> None:
+        self._market = market
         self._everybody = everybody
         self._waiting = waiting
-        self._left = waiting.copy()
+        self._left = dict(waiting)
         self._known: dict[tuple[Want | None, bool], Demand] = {}
 
     def served(self, wanted: Want) -> None:
@@ -172,17 +199,22 @@ class Round:
 
     def beside(self, mine: Want | None) -> Demand:
         """What everybody wants but one waiting replica that wants `mine`."""
-        key = (mine, mine is not None and self._left[mine] > 1)
+        key = (mine, mine is not None and self._left.get(mine, 0) > 1)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._beside(mine)
+            waiting = frozenset(
+                (one, _power(self._waiting[one] - (one == mine)))
+                for one, left in self._left.items()
+                if left > (one == mine)
+            )
+            found = self._known[key] = self._market.remembered(mine, waiting, lambda: self._beside(mine))
         return found
 
     def _beside(self, mine: Want | None) -> Demand:
         weights = []
         for one, number in self._everybody.items():
             self_ = one == mine
-            waits = self._left[one] > self_
+            waits = self._left.get(one, 0) > self_
             weights.append((one, _power(self._waiting[one] - self_) if waits else 0, _power(number - self_)))
         # Of those who wait only how they compare matters, and then the last ones of many are weighed like the first.
         least = min((waiting for _, waiting, _ in weights if waiting), default=1)

@@ -9,14 +9,17 @@ what is unknown met. Nothing is taken here and no sentence is made.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from adjoin_allocator.cost import Mode, Signature
 from adjoin_allocator.fit import Misfit, Obstacle, enough, relaxed
+from adjoin_allocator.hosts import NOTHING, Rooms
+from adjoin_allocator.ledger import STANDINGS
 from adjoin_allocator.nodes import PoolIndex, Shape, Sort, State
 from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.states import Masks, NodeState
 from adjoin_allocator.terms import HoldKind, Scope, Standing
 
 
@@ -52,19 +55,22 @@ class Group:
     """Nodes that are equal for the ask.
 
     Attributes:
-        positions: Which, ascending.
-        free: Devices that could be given.
+        positions: Which, ascending; as long as the ledger does not change.
+        free: Devices that could be given, up to exchanges of like devices, as all masks here: what a node itself has
+            is in `Diagnosis.masks`.
         closed: Why it takes nothing new (class of `nodes.closed`), or "".
         spare: By what would help, devices that are not free for that reason.
         roomy: Enough devices, were all of them free.
         together: Enough devices are free, whatever they are wired like.
-        fits: A replica would fit there (and the node is closed, or else it would have been placed).
+        room: There is enough CPU and memory beside the devices.
+        fits: There are the devices for a replica (and the node is closed or has no room, or else it would have been
+            placed).
         limit: The search was given up.
-        helps: Each of these alone would make it fit.
+        helps: Each of these alone would make it fit; nothing does where there is no room.
         blockers: Lines in the way where enough devices are free together.
     """
 
-    positions: tuple[int, ...]
+    positions: Sequence[int]
     shape: Shape
     sort: Sort
     free: int
@@ -72,6 +78,7 @@ class Group:
     spare: dict[Help, int]
     roomy: bool
     together: bool
+    room: bool
     fits: bool
     limit: bool
     helps: tuple[Help, ...]
@@ -92,6 +99,8 @@ class Diagnosis:
         free: By request those of them that are free.
         needed: By request how many it takes (of `all`, the fewest that match on a node).
         foreign: By request who else than the snapshot's claims holds such devices, with how many.
+        masks: By position what is free on a node, and what is not.
+        rooms: What hosts have left beside devices, if the ask needs anything of them.
     """
 
     ask: Ask
@@ -101,40 +110,38 @@ class Diagnosis:
     free: tuple[int, ...]
     needed: tuple[int, ...]
     foreign: tuple[Mapping[str, int], ...]
+    masks: Callable[[int], Masks]
+    rooms: Rooms | None
 
 
-_STANDING = {
-    Help.UNHEALTHY: Standing.UNHEALTHY,
-    Help.WITHHELD: Standing.WITHHELD,
-    Help.UNGUARDED: Standing.UNGUARDED,
-}
+_HELP = {Standing.UNHEALTHY: Help.UNHEALTHY, Standing.WITHHELD: Help.WITHHELD, Standing.UNGUARDED: Help.UNGUARDED}
+
+
+def spared(masks: Masks) -> dict[Help, int]:
+    """By what would help, devices of a node that are not free for that reason."""
+    standing = {_HELP[stand]: mask for stand, mask in zip(STANDINGS, masks.standing, strict=True)}
+    return {Help.RELEASING: masks.back, **standing}
 
 
 def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
     """Looks at every node of the pool for one replica of `ask`."""
     ledger = placer.ledger.pools[ask.pool]
-    index = ledger.index
-    members: dict[tuple[Shape, Sort, int, str, tuple[int, ...]], list[int]] = {}
-    # Most nodes have nothing but free and held devices, and those of one state are a group as they are.
-    special = index.odd | ledger.returning
-    nothing = (0,) * len(Help)
-    sorts = placer.sorts(ask)
-    for (shape, sort, free), positions in ledger.buckets(sorts).states.items():
-        plain = [position for position in positions if position not in special]
-        if plain:
-            members[shape, sort, free, "", nothing] = plain
-    for position in special:
-        view, sort, free = index.views[position], sorts[position], ledger.free[position]
-        unheld = ~ledger.held(position)
-        ours = (view.standing[standing] & unheld for standing in _STANDING.values())
-        spare = (ledger.back(position) & view.offered, *ours)
-        shut = index.closed[position][0] if position in index.closed else ""
-        members.setdefault((view.shape, sort, free, shut, spare), []).append(position)
-    for positions in members.values():
-        positions.sort()
+    index, states = ledger.index, placer.states(ask)
+    sorts, examples = states.classes.sorts(ask.question), states.classes.examples
+    parts: list[tuple[Sequence[int], NodeState, bool]] = []
+    suffices = None if ask.host == NOTHING else placer.rooms(ask).suffices(ask.host)
+    for number in states.live:
+        positions, kind = states.members[number], states.kinds[number]
+        if suffices is None:
+            parts.append((positions, kind, True))
+        else:
+            for room in (True, False):
+                here = [position for position in positions if bool(suffices[position]) is room]
+                parts += [(here, kind, room)] if here else []
+    parts.sort(key=lambda part: part[0][0])
     groups = tuple(
-        _group(placer, ask, tuple(positions), shape, sort, free, shut, dict(zip(Help, spare, strict=True)))
-        for (shape, sort, free, shut, spare), positions in sorted(members.items(), key=lambda member: member[1])
+        _group(placer, ask, positions, examples[kind.number].shape, sorts[kind.number], kind.masks, room)
+        for positions, kind, room in parts
     )
     requests = range(len(ask.requests))
     return Diagnosis(
@@ -149,31 +156,34 @@ def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
             else min((g.sort.eligible[r].bit_count() for g in groups if g.sort.eligible[r]), default=1)
             for r, request in enumerate(ask.requests)
         ),
-        foreign=_foreign(placer, ask, sorts),
+        foreign=_foreign(placer, ask, lambda position: sorts[states.classes.of[position]]),
+        masks=ledger.masks,
+        rooms=None if ask.host == NOTHING else placer.rooms(ask),
     )
 
 
-def _foreign(placer: Placer, ask: Ask, sorts: Sequence[Sort]) -> tuple[Mapping[str, int], ...]:
+def _foreign(placer: Placer, ask: Ask, sort: Callable[[int], Sort]) -> tuple[Mapping[str, int], ...]:
     counts: tuple[Counter[str], ...] = tuple(Counter() for _ in ask.requests)
     for device, hold in placer.ledger.holds.items():
         found = placer.nodes.locate(device) if hold.kind is HoldKind.FOREIGN else None
         if found is not None and found[0].pool.name == ask.pool:
             _, position, bit = found
             for request, count in enumerate(counts):
-                count[hold.holder] += sorts[position].eligible[request] >> bit & 1
+                count[hold.holder] += sort(position).eligible[request] >> bit & 1
     return tuple(+count for count in counts)
 
 
 def _group(
     placer: Placer,
     ask: Ask,
-    positions: tuple[int, ...],
+    positions: Sequence[int],
     shape: Shape,
     sort: Sort,
-    free: int,
-    shut: str,
-    spare: dict[Help, int],
+    masks: Masks,
+    room: bool,
 ) -> Group:
+    free, shut, spare = masks.free, masks.shut, spared(masks)
+
     def fits(mask: int) -> bool:
         return placer.fitter.fits(ask.form, (shape, sort, mask))
 
@@ -182,7 +192,7 @@ def _group(
     if not fits(free):
         answer = placer.fitter.fit(ask.form, (shape, sort, free))
         obstacle = answer.obstacle if isinstance(answer, Misfit) else None
-        if not shut:
+        if room and not shut:
             helps = tuple(what for what, mask in spare.items() if mask and fits(free | mask))
     return Group(
         positions=positions,
@@ -193,6 +203,7 @@ def _group(
         spare=spare,
         roomy=enough(ask.signature, sort, -1),
         together=obstacle is not Obstacle.COUNT,
+        room=room,
         fits=obstacle is None,
         limit=obstacle is Obstacle.LIMIT,
         helps=helps,

@@ -14,13 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from adjoin_allocator.alternatives import label
+from adjoin_allocator.amounts import cores, size
 from adjoin_allocator.cost import AttributeLine, ScopeLine
-from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help
-from adjoin_allocator.nodes import CORDONED, DELETING, GONE, NOT_READY, TAINTED, NodeView
+from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help, spared
+from adjoin_allocator.nodes import CORDONED, DELETING, GONE, NOT_READY, TAINTED
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.selectors import survey
 from adjoin_allocator.terms import Scope, Standing
-from adjoin_allocator.topology import attribute_values, bits
+from adjoin_allocator.topology import bits
 
 FACTS = {Scope.PCIE_SWITCH: "pcieSwitch", Scope.PCIE_ROOT: "pcieRoot", Scope.NUMA_NODE: "numaNode"}
 """The fact that decides a scope, in the words of `topology.attributes`."""
@@ -36,6 +37,7 @@ def reasons(diagnosis: Diagnosis) -> tuple[Reason, ...]:
         *_lines(diagnosis),
         *_driver(diagnosis),
         *_never(diagnosis),
+        *_host(diagnosis),
         *_releasing(diagnosis),
         *_closed(diagnosis),
         *_unhealthy(diagnosis),
@@ -61,13 +63,14 @@ def _amount(diagnosis: Diagnosis, request: int) -> str:
     return f"all {label(asked)}" if asked.all_devices else f"{asked.count} {label(asked)}"
 
 
-def _views(diagnosis: Diagnosis, groups: Iterable[Group]) -> list[NodeView]:
-    positions = sorted(position for group in groups for position in group.positions)
-    return [diagnosis.index.views[position] for position in positions]
+def _first(groups: Iterable[Group]) -> list[int]:
+    """The positions that a sentence names: the first nodes of all these groups."""
+    return sorted(position for group in groups for position in group.positions[:NAMED])[:NAMED]
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - NAMED
+def _listed(names: Sequence[str], total: int | None = None) -> str:
+    """The first names, and how many more there are in all."""
+    more = (len(names) if total is None else total) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
@@ -151,37 +154,55 @@ def _some_free(group: Group) -> bool:
     return any(mask & group.free for mask in group.sort.eligible)
 
 
+def _host(diagnosis: Diagnosis) -> Iterator[Reason]:
+    """Nodes that have the devices and too little beside them."""
+    groups = [group for group in diagnosis.groups if group.fits and not group.room and not group.closed]
+    if not groups or diagnosis.rooms is None:
+        return
+    asked, rooms = diagnosis.ask.host, diagnosis.rooms
+    positions = [position for group in groups for position in group.positions]
+    short = []
+    for need, left, told, what in (
+        (asked.cpu_milli, rooms.cpu_milli, cores, "CPU"),
+        (asked.memory_bytes, rooms.memory_bytes, size, "memory"),
+    ):
+        most = max(int(left[position]) for position in positions)
+        if most < need:
+            short.append(f"needs {told(need)} {what}, best has {told(max(0, most))}")
+    both = f"needs {cores(asked.cpu_milli)} CPU and {size(asked.memory_bytes)} memory, none has both"
+    yield Reason(Code.HOST_RESOURCES, len(positions), f"{nodes_word(len(positions))}: {', '.join(short) or both}")
+
+
 def _releasing(diagnosis: Diagnosis) -> Iterator[Reason]:
     groups = [group for group in diagnosis.groups if Help.RELEASING in group.helps]
     if groups:
-        names = _listed([view.name for view in _views(diagnosis, groups)])
         count = sum(group.nodes for group in groups)
+        names = _listed([diagnosis.index.views[at].name for at in _first(groups)], count)
         yield Reason(
             Code.DEVICE_RELEASING, count, f"{nodes_word(count)} would fit with devices that are being released: {names}"
         )
 
 
 def _closed(diagnosis: Diagnosis) -> Iterator[Reason]:
-    groups = [group for group in diagnosis.groups if group.closed and group.fits]
+    groups = [group for group in diagnosis.groups if group.closed and group.fits and group.room]
     if groups:
-        positions = sorted(position for group in groups for position in group.positions)
-        why = [f"{diagnosis.index.views[at].name} {diagnosis.index.closed[at][1]}" for at in positions]
-        yield Reason(
-            Code.NODE_UNAVAILABLE, len(positions), f"{nodes_word(len(positions))} would fit, but {_listed(why)}"
-        )
+        count = sum(group.nodes for group in groups)
+        why = [f"{diagnosis.index.views[at].name} {diagnosis.index.closed[at][1]}" for at in _first(groups)]
+        yield Reason(Code.NODE_UNAVAILABLE, count, f"{nodes_word(count)} would fit, but {_listed(why, count)}")
 
 
 def _devices(diagnosis: Diagnosis, groups: Iterable[Group], what: Help) -> list[str]:
     """Devices of the asked kinds that are not free for this reason, with why."""
     found = []
     for group in groups:
-        wanted = group.spare[what]
         eligible = 0
         for mask in group.sort.eligible:
             eligible |= mask
+        if not group.spare[what] & eligible:
+            continue
         for position in group.positions:
             view = diagnosis.index.views[position]
-            for device in bits(wanted & eligible):
+            for device in bits(spared(diagnosis.masks(position))[what] & eligible):
                 detail = view.devices[device].standing_detail
                 found.append(f"{view.name}/{view.devices[device].id.device}" + (f" ({detail})" if detail else ""))
     return found
@@ -289,11 +310,12 @@ def _attribute(diagnosis: Diagnosis, line: AttributeLine, blocker: Blocker, grou
     if blocker.unknown:
         lacking, total = 0, 0
         for group in groups:
-            for position in group.positions:
-                view = diagnosis.index.views[position]
-                for device in bits(_candidates(group, line.requests)):
-                    lacking += attribute_values(view.devices[device], view.pool, line.attribute) is None
-                    total += 1
+            known = 0
+            for mask in group.sort.values[blocker.attribute or 0]:
+                known |= mask
+            candidates = _candidates(group, line.requests)
+            lacking += (candidates & ~known).bit_count() * group.nodes
+            total += candidates.bit_count() * group.nodes
         return f"{line.attribute} missing on {lacking} of {total} candidates"
     need = sum(diagnosis.needed[request] for request in line.requests)
     best = max(_most(diagnosis, blocker, group) for group in groups)
@@ -386,6 +408,7 @@ def _summary(diagnosis: Diagnosis) -> str:
 
 
 FRAGMENTED = "fragmented"
+HOST = "without host resources"
 _CLASSES = (
     "full",
     FRAGMENTED,
@@ -398,6 +421,7 @@ _CLASSES = (
     TAINTED,
     DELETING,
     GONE,
+    HOST,
     "topology",
     "search limit",
     "too small",
@@ -411,7 +435,7 @@ def _class(group: Group) -> str:
     if not group.roomy:
         return "too small"
     if group.fits:
-        return group.closed
+        return group.closed or HOST
     if group.limit:
         return "search limit"
     if group.helps:

@@ -31,13 +31,12 @@ from adjoin_allocator.cost import (
 )
 from adjoin_allocator.demand import Stake, assumed, lost, places
 from adjoin_allocator.hierarchy import Relation, Vertex, grow
+from adjoin_allocator.locality import reached
 from adjoin_allocator.neighbours import groups, loads
 from adjoin_allocator.nodes import Shape, Sort, State, Values
-from adjoin_allocator.pairing import pair
 from adjoin_allocator.search import BAN, Clique, Pairing, Problem, SearchLimit, search
-from adjoin_allocator.terms import SCOPES, Scope
+from adjoin_allocator.terms import Scope
 from adjoin_allocator.topology import Wiring, bits
-from adjoin_allocator.wiring import LEVELS as RANK_LEVELS
 
 STATE_LIMIT = 1_000_000
 """States that one search may see."""
@@ -45,9 +44,6 @@ STATE_LIMIT = 1_000_000
 WEIGHED_LIMIT = 50_000
 """States that a search may see which only decides what others lose. It fits without it, so past this limit the choice
 stays that would be made without others."""
-
-LEVELS = ("NVLink", "PIX", "PXB", "PHB", "NODE", "SYS")
-"""Words for the distance of a pair, nearest first."""
 
 
 class Obstacle(StrEnum):
@@ -59,6 +55,8 @@ class Obstacle(StrEnum):
     """Enough devices, but no choice meets every Required line."""
     LIMIT = "Limit"
     """The search was given up."""
+    HOST = "Host"
+    """The devices, but too little CPU or memory beside them. Only of all nodes together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +182,7 @@ class Fitter:
         if found is None:
             if len(self._localities) >= self._bound:
                 self._localities.clear()
-            found = self._localities[key] = tuple(_locality(form.signature, shape.wiring, masks))
+            found = self._localities[key] = tuple(reached(form.signature, shape.wiring, masks))
         return found
 
     def _keep(
@@ -256,6 +254,14 @@ def enough(signature: Signature, sort: Sort, free: int) -> bool:
         if not count and mask & ~free:
             return False
     return countable([mask & free for mask in sort.eligible], counts)
+
+
+def lacking(signature: Signature, sort: Sort, free: int) -> int:
+    """How many devices must come free in a node at least, before there are enough."""
+    short = 0
+    for count, mask in zip(signature.counts, sort.eligible, strict=True):
+        short += (mask & ~free).bit_count() if not count else max(0, count - (mask & free).bit_count())
+    return short
 
 
 def countable(candidates: Sequence[int], counts: Sequence[int]) -> bool:
@@ -560,50 +566,6 @@ def _losses(signature: Signature, shape: Shape, sort: Sort, stakes: Sequence[Sta
             mask = shape.kinds.get(kind, 0)
             loss += assumed((free & mask).bit_count(), (taken & mask).bit_count())
     return loss
-
-
-def _locality(signature: Signature, wiring: Wiring, masks: Sequence[int]) -> Iterator[tuple[int, int, str]]:
-    """See `Fitter.locality`. Among pairings of equal sums the one with the fewest far pairs is meant."""
-    devices = [tuple(bits(mask)) for mask in masks]
-    banned: Mapping[Term, list[tuple[Scope, Mode]]] = {
-        Term((one,), (other,)): [
-            (line.scope, line.mode)
-            for line in signature.scopes
-            if line.required and Term((one,), (other,)) in line_terms(line.requests)
-        ]
-        for one in range(len(masks))
-        for other in range(one + 1, len(masks))
-    }
-    for one, mine in enumerate(devices):
-        if len(mine) > 1:
-            yield one, one, _set_level(wiring, mine, masks[one])
-        for other in range(one + 1, len(devices)):
-            lines = banned[Term((one,), (other,))]
-
-            def cost(a: int, b: int, lines: Sequence[tuple[Scope, Mode]] = lines) -> int | None:
-                for scope, _ in lines:
-                    if not wiring.met[scope][a] >> b & 1:
-                        return None
-                rank = wiring.rank[a][b]
-                return rank << 160 | wiring.fine[a][b] << 80 | 1 << 13 * LEVELS.index(wiring.level[a][b])
-
-            found = pair(mine, devices[other], cost)
-            if found and found[1]:
-                yield one, other, _farthest(wiring, found[1])
-
-
-def _set_level(wiring: Wiring, devices: Sequence[int], mask: int) -> str:
-    """The level of all devices of one request together: that of the farthest pair, or a farther one where lists match
-    pair by pair and the whole set shares no value.
-    """
-    level = _farthest(wiring, [(one, other) for at, one in enumerate(devices) for other in devices[at + 1 :]])
-    rank = max(wiring.rank[one][other] for one in devices for other in devices)
-    shared = next(scope.rank for scope in SCOPES[rank:] if wiring.share(scope, mask))
-    return level if shared == rank else RANK_LEVELS[shared]
-
-
-def _farthest(wiring: Wiring, pairs: Sequence[tuple[int, int]]) -> str:
-    return max((wiring.level[one][other] for one, other in pairs), key=LEVELS.index)
 
 
 def relaxed(signature: Signature, scopes: Mapping[int, Mode], attributes: Mapping[int, Mode]) -> Signature:

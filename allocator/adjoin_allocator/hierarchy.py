@@ -11,7 +11,7 @@ Nothing here knows which devices are free: a tree for many devices is right for 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from adjoin_allocator.topology import bits
@@ -126,3 +126,21 @@ def _split(
         parts.append(part)
         rest &= ~part
     return tuple(parts)
+
+
+def walk(vertex: Vertex) -> Iterator[Vertex]:
+    """A vertex and all below it."""
+    yield vertex
+    for part in vertex.parts:
+        yield from walk(part)
+
+
+def lowest(vertex: Vertex, mask: int) -> Vertex:
+    """The lowest vertex that holds all of `mask`."""
+    while True:
+        for part in vertex.parts:
+            if not mask & ~part.mask:
+                vertex = part
+                break
+        else:
+            return vertex

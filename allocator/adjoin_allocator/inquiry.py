@@ -286,6 +286,9 @@ def in_the_way(snapshot: Snapshot, made: Plan, claim: Claim, now: float, memo: M
         replace(each, enough=_enough(snapshot, claim, each, now, memo)) if place < PROVEN else each
         for place, each in enumerate(holders)
     ]
+    if near and near[0][0] == 0:
+        # There is room by numbers: only who is known to keep the claim from it is in its way.
+        proven = [each for each in proven if each.enough]
     proven.sort(key=lambda each: (not each.enough, each.releasing, not each.evictable, len(each.devices), each.name))
     return Obstruction(tuple(chosen), len(near), tuple(proven))
 

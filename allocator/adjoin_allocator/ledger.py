@@ -15,24 +15,28 @@ that it has already given.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import compress
 from operator import is_not
+from typing import NamedTuple, TypeVar, cast
 
 from adjoin_allocator.alternatives import most_wanted
-from adjoin_allocator.demand import Market, want
+from adjoin_allocator.demand import Market, Want, want
+from adjoin_allocator.hosts import NOTHING, Hosts
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, PlacedShare
-from adjoin_allocator.nodes import Nodes, PoolIndex, Sort, State
+from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
 from adjoin_allocator.parts import Parts
-from adjoin_allocator.results import DeviceCounts
-from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.results import Counts
+from adjoin_allocator.snapshot import Claims, Snapshot, path
+from adjoin_allocator.states import Classes, Masks, States
 from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 
 QUESTIONS = 32
 """How many questions' buckets are kept up at once."""
+
+IDLE = 16
+"""So many decisions after they were last asked for, buckets are no longer kept up."""
 
 
 class Buckets:
@@ -40,6 +44,7 @@ class Buckets:
 
     def __init__(self, sorts: Sequence[Sort], index: PoolIndex, free: Sequence[int]) -> None:
         self.sorts = sorts
+        self.idle = 0
         self.states: dict[State, list[int]] = {}
         states, closed = self.states, index.closed
         for position, (view, sort, mask) in enumerate(zip(index.views, sorts, free, strict=True)):
@@ -64,12 +69,42 @@ class Buckets:
         insort(self.states.setdefault((shape, sort, after), []), position)
 
 
-class PoolLedger:
-    """One pool: by position what is free, and who has the rest."""
+STANDINGS = (Standing.UNHEALTHY, Standing.WITHHELD, Standing.UNGUARDED)
+"""Standings of devices that are there and cannot be given, in the order of `Masks.standing`."""
 
-    def __init__(self, index: PoolIndex) -> None:
+_FREE, _ALLOCATED, _RESERVED, _RELEASING, _UNHEALTHY, _MISSING = range(6)
+_COUNTED = {
+    Standing.OFFERED: _FREE,
+    Standing.UNHEALTHY: _UNHEALTHY,
+    Standing.WITHHELD: _UNHEALTHY,
+    Standing.UNGUARDED: _RESERVED,
+    Standing.MISSING: _MISSING,
+}
+"""As what a device counts that nobody holds."""
+
+_NONE = (0,) * len(STANDINGS)
+
+ANSWERS = 256
+"""Answers about a pool that are remembered while nothing in it changes."""
+
+_Answer = TypeVar("_Answer")
+
+
+class PoolLedger:
+    """One pool: by position what is free, and who has the rest.
+
+    Attributes:
+        free: By position the devices that can be given.
+        version: What is in the ledger; equal numbers mean equal contents.
+        current: Nodes in states, as they were last asked for and are kept up.
+    """
+
+    def __init__(self, nodes: Nodes, index: PoolIndex) -> None:
         self.index = index
         self.free = [view.offered for view in index.views]
+        self.version = 0
+        self._changes = 0
+        self._nodes = nodes
         self._claims: dict[int, int] = {}
         self._claims_back: dict[int, int] = {}
         self._others: dict[int, int] = {}
@@ -79,11 +114,19 @@ class PoolLedger:
         self._divided_back: dict[int, int] = {}
         self.watcher: Callable[[int], None] | None = None
         """Called with a position when who holds devices there has changed."""
+        self._held: dict[int, tuple[int, int]] = {}
+        """By position what somebody has, and of it what is on its way back; positions where nobody has anything are
+        left out."""
+        self.current: States | None = None
         self._buckets: dict[int, Buckets] = {}
-        self._tally: Counter[tuple[str, Standing]] = Counter(index.tally)
-        """Devices that nobody holds, by name and standing."""
-        self._allocated: Counter[str] = Counter()
-        self._releasing: Counter[str] = Counter()
+        self._answers: dict[Hashable, tuple[int, object]] = {}
+        names = dict.fromkeys((*(name.name for name in index.pool.devices), *(kind for kind, _ in index.tally)))
+        self._numbers = {name: (0, [0] * 6) for name in names}
+        """By device name its capacity, and the other counts in the order of `DeviceCounts`."""
+        for (name, stand), number in index.tally.items():
+            capacity, numbers = self._numbers[name]
+            numbers[_COUNTED[stand]] += number
+            self._numbers[name] = (capacity + number, numbers)
 
     def back(self, position: int) -> int:
         """Devices of a node that are on their way back."""
@@ -97,7 +140,7 @@ class PoolLedger:
 
     def held(self, position: int) -> int:
         """Devices of a node that somebody has, those on their way back among them."""
-        return self.entire(position) | self.divided(position)
+        return self._held.get(position, (0, 0))[0]
 
     def entire(self, position: int) -> int:
         """Devices of a node that somebody has as wholes."""
@@ -128,6 +171,87 @@ class PoolLedger:
         """Somebody holds parts of these devices (all of it on its way back, or not), or nobody does any more."""
         self._change(self._divided_back if back else self._divided, position, mask, add)
 
+    def touch(self) -> None:
+        """Somebody holds more or less of a divided device."""
+        self._changes += 1
+        self.version = self._changes
+
+    def masks(self, position: int) -> Masks:
+        """What is free on a node, and what is not and why."""
+        view, (held, back) = self.index.views[position], self._held.get(position, (0, 0))
+        shut = self.index.closed[position][0] if position in self.index.closed else ""
+        if view.offered == view.whole:
+            return Masks(shut, view.offered & ~held, back & view.offered, _NONE)
+        standing = tuple([view.standing[stand] & ~held for stand in STANDINGS])
+        return Masks(shut, view.offered & ~held, back & view.offered, standing)
+
+    def states(self, question: Question) -> States:
+        """Nodes in states that are each equal for the question, kept up from now on. The object is another one when
+        what it says of a number no longer holds.
+        """
+        classes = Classes(self._nodes, self.index) if self.current is None else self.current.classes
+        if not classes.covers(question):
+            classes = classes.refined(question)
+        if self.current is None or self.current.classes is not classes:
+            self.current = States(classes, map(self.masks, range(len(self.free))))
+        return self.current
+
+    def follow(self, index: PoolIndex) -> bool:
+        """Takes another index for the same nodes and devices, of which some have changed. False when there are others
+        now: then who holds what must be entered anew.
+        """
+        old = self.index
+        if old.views is not index.views:
+            if len(old.views) != len(index.views) or old.pool is not index.pool:
+                return False
+            for before, view in zip(old.views, index.views, strict=True):
+                if before is not view and (before.name != view.name or not before.bit.same(view.bit)):
+                    return False
+        self.index = index
+        changed = {*(old.closed.keys() ^ index.closed.keys())}
+        changed |= {at for at, why in index.closed.items() if old.closed.get(at, why) != why}
+        anew = False
+        if old.views is not index.views:
+            for position, (before, view) in enumerate(zip(old.views, index.views, strict=True)):
+                if before is not view:
+                    changed.add(position)
+                    anew = self._replace(position, before, view) or anew
+        offered = {name.name for name in index.pool.devices}
+        for name in [name for name, (capacity, _) in self._numbers.items() if not capacity and name not in offered]:
+            del self._numbers[name]
+        if anew:
+            self.current = None
+        if changed:
+            self._changes += 1
+            self.version = self._changes
+            self._buckets.clear()
+        if self.current is not None:
+            for position in changed:
+                self.current.move(position, self.masks(position))
+        return True
+
+    def _replace(self, position: int, before: NodeView, view: NodeView) -> bool:
+        """A node's devices are others by the same names. Returns whether the node is of a class that is new."""
+        held, back = self._held.get(position, (0, 0))
+        self._count(before, held, back, -1)
+        for part, sign in ((before, -1), (view, 1)):
+            for kind, stand, number in part.tally:
+                capacity, numbers = self._numbers.get(kind, (0, [0] * 6))
+                numbers[_COUNTED[stand]] += sign * number
+                self._numbers[kind] = (capacity + sign * number, numbers)
+        self._count(view, held, back, 1)
+        self.free[position] = view.offered & ~held
+        return self.current is not None and self.current.classes.change(position, view)
+
+    def tidy(self) -> None:
+        """Between decisions: gives up what is mostly made of states that are no more, or not asked for any more."""
+        for key, buckets in list(self._buckets.items()):
+            buckets.idle += 1
+            if buckets.idle > IDLE:
+                del self._buckets[key]
+        if self.current is not None and self.current.stale:
+            self.current = States(self.current.classes, map(self.masks, range(len(self.free))))
+
     def buckets(self, sorts: Sequence[Sort]) -> Buckets:
         """Open nodes by state, kept up from now on. `sorts` are a question's, always the same object for it."""
         buckets = self._buckets.get(id(sorts))
@@ -135,68 +259,101 @@ class PoolLedger:
             while len(self._buckets) >= QUESTIONS:
                 del self._buckets[next(iter(self._buckets))]
             buckets = self._buckets[id(sorts)] = Buckets(sorts, self.index, self.free)
+        buckets.idle = 0
         return buckets
 
-    def counts(self) -> Mapping[str, DeviceCounts]:
+    def remembered(self, key: Hashable, make: Callable[[], _Answer]) -> _Answer:
+        """An answer that depends on nothing but the key and what is in this pool's ledger, made once while that is
+        the same.
+        """
+        known = self._answers.get(key)
+        if known is not None and known[0] == self.version:
+            return cast(_Answer, known[1])
+        answer = make()
+        if len(self._answers) >= ANSWERS:
+            self._answers.clear()
+        self._answers[key] = (self.version, answer)
+        return answer
+
+    def counts(self) -> Counts:
         """Devices by name, each counted once. Withheld devices count as unhealthy, unguarded ones as reserved, since
         neither can be given to anybody now.
         """
-        tally, whole = self._tally, self.index.tally
-        names = dict.fromkeys((*(name.name for name in self.index.pool.devices), *(kind for kind, _ in whole)))
-        return {
-            name: DeviceCounts(
-                capacity=sum(whole.get((name, stand), 0) for stand in Standing),
-                free=tally[name, Standing.OFFERED],
-                allocated=self._allocated[name],
-                reserved=tally[name, Standing.UNGUARDED],
-                releasing=self._releasing[name],
-                unhealthy=tally[name, Standing.UNHEALTHY] + tally[name, Standing.WITHHELD],
-                missing=tally[name, Standing.MISSING],
-            )
-            for name in names
-        }
+        return Counts({name: (capacity, *numbers) for name, (capacity, numbers) in self._numbers.items()})
 
     def _change(self, layer: dict[int, int], position: int, mask: int, add: bool) -> None:
-        self._count(position, -1)
         old = layer.get(position, 0)
         new = old | mask if add else old & ~mask
         if new:
             layer[position] = new
         elif old:
             del layer[position]
-        self._count(position, 1)
-        before, after = self.free[position], self.index.views[position].offered & ~self.held(position)
-        if before != after:
-            self.free[position] = after
+        self.touch()
+        back = self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+        held = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0) | back
+        if self._divided or self._divided_back:
+            back |= self._divided_back.get(position, 0)
+            held |= self.divided(position)
+        before = self._held.get(position, (0, 0))
+        if before == (held, back):
+            if self.watcher is not None:
+                self.watcher(position)
+            return
+        if held:
+            self._held[position] = (held, back)
+        else:
+            del self._held[position]
+        view = self.index.views[position]
+        self._count(view, *before, -1)
+        self._count(view, held, back, 1)
+        free = self.free[position]
+        self.free[position] = view.offered & ~held
+        if self.current is not None:
+            self.current.move(position, self.masks(position))
+        if self._buckets and free != self.free[position]:
             for buckets in self._buckets.values():
-                buckets.move(self.index, position, before, after)
+                buckets.move(self.index, position, free, self.free[position])
         if self.watcher is not None:
             self.watcher(position)
 
-    def _count(self, position: int, sign: int) -> None:
+    def _count(self, view: NodeView, held: int, back: int, sign: int) -> None:
         """Adds a node's held devices to the counts, or takes them out. A missing device counts as missing whoever holds
         it, and one on its way back as such, whoever else holds it.
         """
-        held = self.held(position)
         if not held:
             return
-        view, back = self.index.views[position], self.back(position)
-        held &= ~view.standing[Standing.MISSING]
+        whole = view.offered == view.whole
+        if not whole:
+            held &= ~view.standing[Standing.MISSING]
         for kind, mask in view.shape.kinds.items():
             here = mask & held
             if here:
-                releasing = (here & back).bit_count() * sign
-                self._releasing[kind] += releasing
-                self._allocated[kind] += here.bit_count() * sign - releasing
+                numbers = self._numbers[kind][1]
+                count = here.bit_count() * sign
+                releasing = (here & back).bit_count() * sign if back else 0
+                numbers[_RELEASING] += releasing
+                numbers[_ALLOCATED] += count - releasing
+                if whole:
+                    numbers[_FREE] -= count
+                    continue
                 for stand, devices in view.standing.items():
                     if here & devices:
-                        self._tally[kind, stand] -= (here & devices).bit_count() * sign
+                        numbers[_COUNTED[stand]] -= (here & devices).bit_count() * sign
+
+
+class _Known(NamedTuple):
+    """A claim as it was entered: what it holds, and what its replicas want."""
+
+    claim: Claim
+    entries: tuple[_Entry, ...]
+    wanted: Want | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     """Devices of one replica on one node."""
 
+    replica: PlacedReplica
     pool: PoolLedger
     position: int
     mask: int
@@ -226,6 +383,8 @@ class Ledger:
         lacking: By claim the indexes of wanted replicas without devices; claims that lack none, or are being deleted,
             are not in it.
         markets: By pool that is asked what replicas of its claims want; claims that are being deleted want nothing.
+        hosts: What nodes have left beside devices.
+        parts: Who holds parts of devices.
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -233,13 +392,18 @@ class Ledger:
         self.conflicts: dict[ClaimUID, tuple[int, ...]] = {}
         self.lacking: dict[ClaimUID, tuple[int, ...]] = {}
         self.markets: dict[str, Market] = {}
-        self.parts = Parts()
+        self.hosts = Hosts()
+        self.parts = Parts(self.hosts)
         self._nodes = nodes
-        self._journal: list[Callable[[], None]] = []
-        self._claims: tuple[Claim, ...] = ()
-        self._known: dict[ClaimUID, tuple[Claim, tuple[_Entry, ...]]] = {}
-        self._waiting: list[int] = []
-        """Places among the claims of those in `lacking`."""
+        self._journal: list[tuple[PoolLedger, int, int, bool, HostAsk, int, PlacedShare | None]] = []
+        """Whose what was given or came back, for whose pod, and which version that was of; with a share a part of the
+        device of that bit."""
+        self._claims = Claims(())
+        self._known: dict[ClaimUID, _Known] = {}
+        self._hands: dict[tuple[str, int], list[tuple[Claim, _Entry]]] = {}
+        """By pool and position what claims hold."""
+        self._waiting: list[tuple[int, Claim]] = []
+        """The claims in `lacking` with their tickets, which ascend."""
         self._holds: Mapping[DeviceID, Hold] = {}
 
     def enter(self, snapshot: Snapshot, now: float) -> None:
@@ -247,46 +411,59 @@ class Ledger:
         assert not self._journal, "a decision is under way"
         indexes = self._nodes.index(snapshot)
         same = len(indexes) == len(self.pools) and all(
-            name in self.pools and self.pools[name].index is index for name, index in indexes.items()
+            name in self.pools and (self.pools[name].index is index or self.pools[name].follow(index))
+            for name, index in indexes.items()
         )
         # A device named twice, or a UID: then what one claim holds cannot be told from what another does.
         mixed = self.conflicts or len(self._known) != len(self._claims)
-        if not same or mixed or not self.parts.same(snapshot) or not self._follow(snapshot):
-            self._rebuild(snapshot, indexes, now)
+        if same and not mixed and self.parts.same(snapshot):
+            self.hosts.enter(snapshot.nodes, anew=False)
+            if self._follow(snapshot):
+                return
+        self._rebuild(snapshot, indexes, now)
 
     @property
     def holds(self) -> Mapping[DeviceID, Hold]:
         """What others than the snapshot's claims hold."""
         return self._holds
 
+    def wanted(self, claim: Claim) -> Want | None:
+        """What each replica of a claim of the snapshot wants; None where that cannot be read."""
+        return self._known[claim.uid].wanted
+
     @property
     def waiting(self) -> list[Claim]:
         """The claims in `lacking`, in the order of the input."""
-        return [self._claims[at] for at in self._waiting]
+        return [claim for _, claim in self._waiting]
 
-    def take(self, pool: str, position: int, mask: int) -> None:
-        """Gives free devices of one node away."""
+    def hands(self, pool: str, position: int) -> Iterator[tuple[Claim, PlacedReplica, int, bool]]:
+        """Which replicas of the snapshot's claims hold what of a node, and whether it is on its way back."""
+        for claim, entry in self._hands.get((pool, position), ()):
+            yield claim, entry.replica, entry.mask, entry.back
+
+    def take(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
+        """Gives free devices of one node away, to a replica whose pod needs this of the node too."""
         ledger = self.pools[pool]
         assert mask & ~ledger.free[position] == 0, "a device is given that is not free"
+        self._journal.append((ledger, position, mask, True, host, ledger.version, None))
         ledger.give(position, mask, add=True)
-        self._journal.append(partial(ledger.give, position, mask, add=False))
+        if host != NOTHING:
+            self.hosts.add(ledger.index.views[position].name, host, 1)
 
     def take_part(self, pool: str, position: int, bit: int, share: PlacedShare) -> None:
         """Gives a part of one device away."""
+        ledger = self.pools[pool]
+        self._journal.append((ledger, position, bit, True, NOTHING, ledger.version, share))
         self.parts.hold(pool, position, bit, share, back=False, add=True)
-        self._journal.append(partial(self.parts.hold, pool, position, bit, share, back=False, add=False))
 
-    def take_host(self, node: str, asked: HostAsk) -> None:
-        """Gives host resources of a node away."""
-        self.parts.host(node, asked, add=True)
-        self._journal.append(partial(self.parts.host, node, asked, add=False))
-
-    def give_back(self, pool: str, position: int, mask: int) -> None:
+    def give_back(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Takes back devices that `take` gave away."""
         ledger = self.pools[pool]
         assert mask & ledger.free[position] == 0, "a device comes back that was not given"
+        self._journal.append((ledger, position, mask, False, host, ledger.version, None))
         ledger.give(position, mask, add=False)
-        self._journal.append(partial(ledger.give, position, mask, add=True))
+        if host != NOTHING:
+            self.hosts.add(ledger.index.views[position].name, host, -1)
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""
@@ -295,55 +472,89 @@ class Ledger:
     def roll_back(self, mark: int) -> None:
         """Undoes everything since `mark`."""
         while len(self._journal) > mark:
-            self._journal.pop()()
+            ledger, position, mask, given, host, version, share = self._journal.pop()
+            if share is None:
+                ledger.give(position, mask, add=not given)
+            else:
+                self.parts.hold(ledger.index.pool.name, position, mask, share, back=False, add=not given)
+            ledger.version = version
+            if host != NOTHING:
+                self.hosts.add(ledger.index.views[position].name, host, -1 if given else 1)
 
     # Following snapshots
 
     def _follow(self, snapshot: Snapshot) -> bool:
         """Enters what changed. False when a device is named twice, and then the ledger must be rebuilt."""
-        known, old, new = self._known, self._claims, snapshot.claims
-        self.parts.see(snapshot)
-        first = _common(old, new)
-        last = _common(old[first:][::-1], new[first:][::-1])
-        here = new[first : len(new) - last]
-        kept = {claim.uid for claim in here if claim.uid in known and known[claim.uid][0] is claim}
-        for claim in old[first : len(old) - last]:
-            if claim.uid not in kept:
-                for entry in known.pop(claim.uid)[1]:
-                    self._hold(entry, add=False)
-                self._trade(claim, -1)
-                self.lacking.pop(claim.uid, None)
-        for claim in here:
-            if claim.uid in kept:
-                continue
-            if claim.uid in known or _repeats(claim):
+        new = snapshot.followable
+        steps = path(self._claims, new)
+        if steps is None:
+            if not self._compare(new):
                 return False
-            entries: list[_Entry] = []
-            for replica in claim.placed:
-                for entry in self._places(replica, claim.deleting or replica.state is ReplicaState.RELEASING):
-                    if self._taken(entry):
+        else:
+            for step in steps:
+                for ticket, claim in step.removed:
+                    self._forget(claim)
+                    at = bisect_left(self._waiting, ticket, key=_ticket)
+                    if at < len(self._waiting) and self._waiting[at][0] == ticket:
+                        del self._waiting[at]
+                for ticket, claim in step.added:
+                    if not self._learn(claim):
                         return False
-                    self._hold(entry, add=True)
-                    entries.append(entry)
-            self._remember(claim, tuple(entries))
-        before = bisect_left(self._waiting, first)
-        after = bisect_left(self._waiting, len(old) - last)
-        self._waiting = [
-            *self._waiting[:before],
-            *(at for at, claim in enumerate(here, start=first) if claim.uid in self.lacking),
-            *(at + len(new) - len(old) for at in self._waiting[after:]),
-        ]
+                    if claim.uid in self.lacking:
+                        insort(self._waiting, (ticket, claim), key=_ticket)
         self._claims = new
+        for pool in self.pools.values():
+            pool.tidy()
         if snapshot.holds is not self._holds:
             for holds, add in ((self._holds, False), (snapshot.holds, True)):
                 self._enter_holds(holds, add)
             self._holds = snapshot.holds
         return True
 
+    def _compare(self, claims: Claims) -> bool:
+        """Enters what changed between claims of which no common past is known: by looking at each of them."""
+        known, old, new = self._known, tuple(self._claims), tuple(claims)
+        first = _common(old, new)
+        last = _common(old[first:][::-1], new[first:][::-1])
+        here = new[first : len(new) - last]
+        kept = {claim.uid for claim in here if claim.uid in known and known[claim.uid].claim is claim}
+        for claim in old[first : len(old) - last]:
+            if claim.uid not in kept:
+                self._forget(claim)
+        for claim in here:
+            if claim.uid not in kept and not self._learn(claim):
+                return False
+        self._waiting = [(ticket, claim) for ticket, claim in claims.ticketed() if claim.uid in self.lacking]
+        return True
+
+    def _forget(self, claim: Claim) -> None:
+        known = self._known.pop(claim.uid)
+        for entry in known.entries:
+            self._hold(entry, add=False)
+            place = (entry.pool.index.pool.name, entry.position)
+            self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
+        self._trade(claim, known.wanted, -1)
+        self.lacking.pop(claim.uid, None)
+
+    def _learn(self, claim: Claim) -> bool:
+        """Enters a new claim. False when it names what another one has, or something twice."""
+        if claim.uid in self._known or _repeats(claim):
+            return False
+        entries: list[_Entry] = []
+        for replica in claim.placed:
+            for entry in self._places(replica, claim.deleting or replica.state is ReplicaState.RELEASING):
+                if self._taken(entry):
+                    return False
+                self._hold(entry, add=True)
+                entries.append(entry)
+        self._remember(claim, tuple(entries))
+        return True
+
     def _rebuild(self, snapshot: Snapshot, indexes: Mapping[str, PoolIndex], now: float) -> None:
-        self.pools = {name: PoolLedger(index) for name, index in indexes.items()}
+        self.pools = {name: PoolLedger(self._nodes, index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
-        self.markets = {}
+        self.markets, self._hands = {}, {}
+        self.hosts.enter(snapshot.nodes, anew=True)
         self.parts.reset(snapshot, self.pools)
 
         def age(claim: Claim) -> tuple[float, str]:
@@ -370,8 +581,10 @@ class Ledger:
                 self.conflicts[claim.uid] = tuple(lost)
             self._remember(claim, tuple(entries))
         self._enter_holds(snapshot.holds, add=True)
-        self._claims = snapshot.claims
-        self._waiting = [at for at, claim in enumerate(snapshot.claims) if claim.uid in self.lacking]
+        self._claims = snapshot.followable
+        self._waiting = [
+            (ticket, claim) for ticket, claim in snapshot.followable.ticketed() if claim.uid in self.lacking
+        ]
 
     def _hold(self, entry: _Entry, add: bool) -> None:
         """A replica of the snapshot holds this, or no longer does."""
@@ -389,19 +602,25 @@ class Ledger:
         return entry.mask & (whole | divided) | entry.divided & (whole | entry.mask)
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
-        self._known[claim.uid] = (claim, entries)
+        wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
+        self._known[claim.uid] = _Known(claim, entries, wanted)
+        for entry in entries:
+            self._hands.setdefault((entry.pool.index.pool.name, entry.position), []).append((claim, entry))
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
             missing = tuple(index for index in range(claim.replicas) if index not in present)
             if missing:
                 self.lacking[claim.uid] = missing
-        self._trade(claim, 1)
+        self._trade(claim, wanted, 1)
 
-    def _trade(self, claim: Claim, sign: int) -> None:
-        """What a claim wants is in its pool's market, or no longer, and what it needs of hosts."""
-        self.parts.claim(claim, sign > 0)
-        wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
+    def _trade(self, claim: Claim, wanted: Want | None, sign: int) -> None:
+        """What a claim wants is in its pool's market, and what it needs on nodes in their books, or no longer."""
+        self.parts.wishes(claim, sign)
+        if claim.host != NOTHING and not claim.deleting:
+            for replica in claim.placed:
+                if not replica.bound and replica.state is not ReplicaState.RELEASING:
+                    self.hosts.add(replica.node, claim.host, sign)
         if wanted is not None:
             market = self.markets.setdefault(claim.pool, Market())
             market.add(wanted, sign * claim.replicas, sign * len(self.lacking.get(claim.uid, ())))
@@ -419,7 +638,7 @@ class Ledger:
                 if device.share is not None:
                     parts.setdefault(key, []).append((bit, device.share))
         for (pool, position), mask in masks.items():
-            yield _Entry(self.pools[pool], position, mask, back, tuple(parts.get((pool, position), ())))
+            yield _Entry(replica, self.pools[pool], position, mask, back, tuple(parts.get((pool, position), ())))
 
     def _enter_holds(self, holds: Mapping[DeviceID, Hold], add: bool) -> None:
         for device, hold in holds.items():
@@ -432,14 +651,17 @@ class Ledger:
 def _doubled(replica: PlacedReplica) -> bool:
     """Whether it names a device twice, and not only parts of it: it has fewer than it says."""
     whole = [device.id for device in replica.devices if device.share is None]
-    parted = {device.id for device in replica.devices if device.share is not None}
-    return len(set(whole)) < len(whole) or not parted.isdisjoint(whole)
+    return len(set(whole)) < len(whole) or any(device.share and device.id in whole for device in replica.devices)
 
 
 def _repeats(claim: Claim) -> bool:
     """Whether its status says something twice."""
     indexes = {replica.index for replica in claim.placed}
     return len(indexes) < len(claim.placed) or any(map(_doubled, claim.placed))
+
+
+def _ticket(waiting: tuple[int, Claim]) -> int:
+    return waiting[0]
 
 
 def _common(one: Sequence[Claim], other: Sequence[Claim]) -> int:

@@ -1,8 +1,12 @@
-"""Parser of the text that `nvidia-smi topo -m` prints: which device pairs are how near, and nothing read into it.
+"""Which device pairs are how near, as a `Matrix`; and the parser of the text that `nvidia-smi topo -m` prints.
 
-In comes the text as somebody pasted it, out goes a `Matrix` or a `MatrixError` that names the line, the row and what
-would be right. The text may hold terminal colours, blank lines, lines that start with `#`, a prompt above the header,
-tabs or spaces, and the legends below. NIC columns are named `NIC0` with a legend, or by the device itself (`mlx5_0`).
+A `Matrix` is what every format of machine topologies (`formats`) is read into. Nothing is read into it that the text
+does not say.
+
+Into the parser comes the text as somebody pasted it, out goes a `Matrix` or a `MatrixError` that names the line, the
+row and what would be right. The text may hold terminal colours, blank lines, lines that start with `#`, a prompt above
+the header, tabs or spaces, and the legends below. NIC columns are named `NIC0` with a legend, or by the device itself
+(`mlx5_0`).
 
 The header counts: each of its GPU and NIC columns is one row of the matrix. A NIC row that is not printed is read by
 symmetry from the rows that are; what no row says stays unknown. Everything that does not fit the header rejects the
@@ -17,13 +21,22 @@ value is a number, a list or a range; `N/A`, -1 and a row with fewer values than
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import combinations
+
+from adjoin_allocator.pci import PciAddress
 
 SELF = "X"
 WORDS = frozenset({"XGMI", "PIX", "PXB", "PHB", "NODE", "SYS"})
 """The known words besides X and NV<number>."""
+
+ONE_CPU = "CPU"
+"""A cell that no program prints, for texts that say less than one of the words above: one NUMA node and no common
+switch, but whether one host bridge is not told."""
+OTHER_ROOT = "ROOT"
+"""Likewise: two host bridges, but on which NUMA nodes is not told."""
+NO_LINK = "PCIE"
+"""Likewise: no direct link between two GPUs, and nothing else is told."""
 
 _KNOWN = "X, NV<links>, XGMI, PIX, PXB, PHB, NODE and SYS"
 _NVLINK = re.compile(r"NV([1-9][0-9]{0,3})")
@@ -56,7 +69,8 @@ class MatrixError(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
-    """A parsed matrix. Index i is row i: the GPUs in the order of the header, then the NICs.
+    """A parsed matrix. Index i is row i: the GPUs in the order of the text, then the NICs, then what the text does not
+    say the kind of.
 
     Attributes:
         gpus: Names of the GPU rows, as printed.
@@ -64,7 +78,14 @@ class Matrix:
         nic_devices: The device that each NIC row stands for: the legend's name, or the column's own; None where the
             text has only a position.
         cells: The word for each pair, symmetric, `X` on the diagonal; None where the text says nothing.
-        numa: NUMA nodes of each row; None is unknown. Only GPU rows are printed with them.
+        numa: NUMA nodes of each row; None is unknown. `nvidia-smi` prints them for GPU rows alone.
+        unsorted: Names of rows of which the text does not say whether they are GPUs or NICs.
+        addresses: PCI address of each row, empty where the text has none for it; without entries where the text prints
+            no addresses at all.
+        nic_aliases: What else each NIC row is called; without entries where there is nothing.
+        silent: Rows of which the text does not say what NVLinks they have.
+        ways: The words over PCIe alone, where the text tells them beside the NVLinks; without entries where it has no
+            NVLinks or tells nothing beside them.
     """
 
     gpus: tuple[str, ...]
@@ -72,6 +93,11 @@ class Matrix:
     nic_devices: tuple[str | None, ...]
     cells: tuple[tuple[str | None, ...], ...]
     numa: tuple[frozenset[int] | None, ...]
+    unsorted: tuple[str, ...] = ()
+    addresses: tuple[PciAddress, ...] = ()
+    nic_aliases: tuple[tuple[str, ...], ...] = ()
+    silent: frozenset[int] = frozenset()
+    ways: tuple[tuple[str | None, ...], ...] = ()
 
 
 def nvlinks(word: str) -> int | None:
@@ -88,10 +114,9 @@ def parse_matrix(text: str) -> Matrix:
     Raises:
         MatrixError: With the line number and what is wrong, when any part of the table does not fit its header.
     """
-    lines = _significant(text)
+    lines = significant_lines(text)
     if not any(line.strip() for _, line in lines):
         raise MatrixError(0, "the text is empty; paste the output of `nvidia-smi topo -m`")
-    _refuse_other_formats(lines)
     header, below = _find_header(lines)
     table = _Table(header)
     legend: dict[str, str] = {}
@@ -207,29 +232,18 @@ class _Table:
         return cells[self.header.columns.index(column)] if cells else None
 
 
-_Lines = list[tuple[int, str]]
+Lines = list[tuple[int, str]]
+"""Lines of a text with their numbers, from 1."""
 
 
-def _significant(text: str) -> _Lines:
+def significant_lines(text: str) -> Lines:
     """The numbered lines without colours and without lines that start with `#`; blank ones stay, they separate."""
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     lines = ((number, _COLOUR.sub("", line)) for number, line in enumerate(plain.split("\n"), start=1))
     return [(number, line) for number, line in lines if not line.lstrip().startswith("#")]
 
 
-def _refuse_other_formats(lines: Iterable[tuple[int, str]]) -> None:
-    """Names formats that hold topology but are another table, before their words are taken for damage."""
-    first = True
-    for number, line in lines:
-        if "ROCm System Management Interface" in line or "between two GPUs" in line:
-            problem = "this is the output of rocm-smi, which is not read; `nvidia-smi topo -m` prints the table needed"
-            raise MatrixError(number, problem)
-        if first and line.lstrip().startswith("<"):
-            raise MatrixError(number, "this is XML, which is not read; paste the output of `nvidia-smi topo -m`")
-        first = first and not line.strip()
-
-
-def _find_header(lines: _Lines) -> tuple[_Header, _Lines]:
+def _find_header(lines: Lines) -> tuple[_Header, Lines]:
     """The header and the lines below it. What stands above it (a prompt, a warning) is no part of the table."""
     for index, (number, line) in enumerate(lines):
         words = line.split()

@@ -174,11 +174,11 @@ class DeviceName:
 
 @dataclass(frozen=True, slots=True)
 class MatrixText:
-    """The text of `nvidia-smi topo -m` for a set of nodes, with where it came from.
+    """The text that tells the wiring of a set of nodes (`formats` says of which kinds), with where it came from.
 
     Attributes:
         source: For messages, `<configmap>/<key>`.
-        text: The matrix as pasted; empty when the ConfigMap or key is absent.
+        text: The text as pasted; empty when the ConfigMap or key is absent.
         gpu_ids: One PCI address or uuid a GPU row, when the ConfigMap has `<key>.gpus`; else empty.
     """
 

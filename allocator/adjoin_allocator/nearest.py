@@ -1,35 +1,72 @@
-"""The smallest change of a claim that would make one more replica fit, in words.
+"""The smallest change that would make one more replica fit, in words.
 
-In come the placer and the ask that was refused. Changes are tried one at a time, the mildest first, and each is
-proven by placing the edited ask in the same ledger: a Required scope one step farther, two steps, …; an attribute
-line dropped; a selector dropped; fewer devices of one request, or of all in proportion. If none helps alone, all
-Required lines together are made Preferred or dropped. Nothing is taken here.
+In come the placer and the asks that were refused. First is asked whether it is enough to wait for what others give back
+already (`waitfor`). Then changes of the claim are tried one at a time, the mildest first, and each is proven by placing
+the edited ask in the same ledger: a Required scope one step farther, two steps, …; an attribute line dropped; less of
+the host; a selector dropped; fewer devices of one request, or of all in proportion. If none helps alone, all Required
+lines together are made Preferred or dropped. At last it is asked whose end would do. Nothing is taken here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import gcd
 
 from adjoin_allocator.alternatives import label
-from adjoin_allocator.model import Affinity, Request
+from adjoin_allocator.amounts import cores, size
+from adjoin_allocator.hosts import NOTHING
+from adjoin_allocator.model import Affinity, ClaimUID, Request
 from adjoin_allocator.place import Ask, Placer
-from adjoin_allocator.tariff import fits
 from adjoin_allocator.terms import SCOPES, Policy
+from adjoin_allocator.waitfor import ending, returning
+
+HOST_STEPS = 32
+"""Smaller amounts of a host resource that are tried, the greatest first."""
 
 Edit = tuple[str, tuple[Request, ...], tuple[Affinity, ...]]
 """The change in words, and what is asked then."""
 
 
-def nearest(placer: Placer, ask: Ask) -> str | None:
-    """`fits with scope PCIeRoot instead of PCIeSwitch`, or None when no such change helps."""
+def nearest(placer: Placer, asks: Sequence[Ask], ahead: Sequence[Ask] = (), mine: ClaimUID | None = None) -> str | None:
+    """`fits with scope PCIeRoot instead of PCIeSwitch`, or None when no such change helps.
+
+    `asks` are the ways of serving a claim (`mine`), the most wanted first, and `ahead` what waits before it: what is
+    waited for is only told when nobody of these could take it.
+    """
+    for waited in (returning, ending):
+        if waited is ending:
+            words = changed(placer, asks)
+            if words is not None:
+                return words
+        for ask in asks:
+            words = waited(placer, ask, ahead, mine)
+            if words is not None:
+                return words
+    return None
+
+
+def changed(placer: Placer, asks: Sequence[Ask]) -> str | None:
+    """The smallest change of the claim itself."""
+    changes = (_change(placer, ask) for ask in asks)
+    return next((change for change in changes if change is not None), None)
+
+
+def waits(words: str) -> bool:
+    """Whether such a sentence speaks of waiting for others, who may give way to one claim only."""
+    return words.startswith(("fits when ", "fits once "))
+
+
+def _change(placer: Placer, ask: Ask) -> str | None:
     bare = tuple(_soft(line) for line in ask.affinity if line.scope is not None)
     without_lines = _fits(placer, ask, ask.requests, bare)
     if without_lines:
         for words, requests, affinity in _line_edits(ask):
             if _fits(placer, ask, requests, affinity):
                 return words
+    words_ = _less_host(placer, ask)
+    if words_ is not None:
+        return words_
     for words, requests, affinity in (*_selector_edits(ask), *_count_edits(placer, ask)):
         if _fits(placer, ask, requests, affinity):
             return words
@@ -44,7 +81,24 @@ def nearest(placer: Placer, ask: Ask) -> str | None:
 
 def _fits(placer: Placer, ask: Ask, requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> bool:
     pool = placer.ledger.pools[ask.pool].index.pool
-    return fits(placer, placer.ask(pool, requests, affinity, ask.profile, ask.host))
+    return placer.fits(placer.ask(pool, requests, affinity, ask.host, ask.profile))
+
+
+def _less_host(placer: Placer, ask: Ask) -> str | None:
+    """How much less CPU, or else memory, would do beside the devices; nothing less than a node has left."""
+    if ask.host == NOTHING:
+        return None
+    index, rooms = placer.ledger.pools[ask.pool].index, placer.rooms(ask)
+    for field, left, told in (
+        ("cpu_milli", rooms.cpu_milli, cores),
+        ("memory_bytes", rooms.memory_bytes, size),
+    ):
+        asked = getattr(ask.host, field)
+        for most in sorted({amount for amount in left.tolist() if 0 < amount < asked}, reverse=True)[:HOST_STEPS]:
+            less = replace(ask.host, **{field: most})
+            if placer.fits(placer.ask(index.pool, ask.requests, ask.affinity, less, ask.profile)):
+                return f"fits with host {field.partition('_')[0]} {told(most)} instead of {told(asked)}"
+    return None
 
 
 def _soft(line: Affinity) -> Affinity:
@@ -87,7 +141,7 @@ def _changed(ask: Ask, at: int, request: Request) -> tuple[Request, ...]:
 
 def _count_edits(placer: Placer, ask: Ask) -> Iterator[Edit]:
     """Fewer devices: of one request, the greatest count first; then of all, keeping their ratio."""
-    states = placer.ledger.pools[ask.pool].buckets(placer.sorts(ask)).states
+    states = placer.open_states(ask)
     edits: list[tuple[int, int, Edit]] = []
     for at, request in enumerate(ask.requests):
         most = max(((sort.eligible[at] & free).bit_count() for _, sort, free in states), default=0)

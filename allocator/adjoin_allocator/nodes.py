@@ -11,8 +11,9 @@ two snapshots is not looked at again. Keeping them changes speed and nothing els
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar, cast
 
 from adjoin_allocator.cel import AttributeScalar, Selector
 from adjoin_allocator.demand import Bundle, Demand, Stake, Want, bundles, stakes
@@ -20,6 +21,7 @@ from adjoin_allocator.model import Device, DeviceID, Node, Pool, natural_key
 from adjoin_allocator.results import Mismatch
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.symmetry import Symmetry, symmetry
 from adjoin_allocator.terms import Standing
 from adjoin_allocator.topology import Wiring, attribute_values, bits, wire
 
@@ -45,6 +47,9 @@ class Shape:
         """Number of devices."""
         return self.wiring.size
 
+
+Value = tuple[type, AttributeScalar]
+"""One value of an attribute, told apart by its type too."""
 
 Values = tuple[int, ...]
 """One attribute on one node: per distinct value the mask of the devices that have it, ascending. Which value it is does
@@ -75,23 +80,84 @@ State = tuple[Shape, Sort, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Having:
+    """Devices of a request, by its place, must have a value; `every` one that it matches when it takes them all."""
+
+    request: int
+    attribute: str
+    value: Value
+    every: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Question:
     """What makes the sort of a node: the device name and selectors of each request, the attribute of each line, and
-    what others want.
+    what others want. `having`: a request may only have devices with this value (among others) of an attribute; where it
+    takes all that match on a node, all of them must.
     """
 
     requests: tuple[tuple[str, tuple[Selector, ...]], ...]
     attributes: tuple[str, ...]
     demand: Demand = ()
+    having: tuple[Having, ...] = ()
 
 
 Tally = tuple[tuple[str, Standing, int], ...]
+
+Layout = Mapping[tuple[str, int, str], int]
+"""Where a device stands among those of a node, by driver, number of its DRA pool on the node, and name. Nodes whose
+devices are called alike share one."""
+
+
+class Bits(Mapping[DeviceID, int]):
+    """Places of a node's devices, by name; equal for nodes only when all names are."""
+
+    __slots__ = ("layout", "pools")
+
+    def __init__(self, pools: tuple[str, ...], layout: Layout) -> None:
+        self.pools = pools
+        self.layout = layout
+
+    def __getitem__(self, device: DeviceID) -> int:
+        driver, pool, name = device
+        try:
+            return self.layout[driver, self.pools.index(pool), name]
+        except ValueError:
+            raise KeyError(device) from None
+
+    def __iter__(self) -> Iterator[DeviceID]:
+        return (DeviceID(driver, self.pools[number], name) for driver, number, name in self.layout)
+
+    def __len__(self) -> int:
+        return len(self.layout)
+
+    def same(self, other: Bits) -> bool:
+        """Whether all devices have the same names and places."""
+        return self.pools == other.pools and (self.layout is other.layout or self.layout == other.layout)
+
+
+_STANDINGS = tuple(Standing)
+
+_Interned = TypeVar("_Interned", bound=Hashable)
+
+FEW = 4
+"""Nodes of one DRA pool that are looked through for a device."""
 
 SELECTIONS = 64
 """How many selector lists, and how many attributes, a node remembers."""
 
 SHAPES = 4096
 """How many shapes are remembered for sharing; a cluster has a few dozen."""
+
+
+@dataclass(slots=True, eq=False)
+class _Looks:
+    """What was found of a node's devices."""
+
+    eligible: dict[tuple[str, tuple[Selector, ...]], int] = field(default_factory=dict)
+    sharing: dict[str, Mapping[Value, int]] = field(default_factory=dict)
+    values: dict[str, Values] = field(default_factory=dict)
+    bundles: dict[Want, tuple[Bundle, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -102,16 +168,22 @@ class NodeView:
     order: tuple[tuple[str | int, ...], str]
     pool: Pool
     devices: tuple[Device, ...]
-    bit: Mapping[DeviceID, int]
+    bit: Bits
     shape: Shape
     standing: Mapping[Standing, int]
     offered: int
     """Devices that may be given to somebody when nobody holds them."""
     tally: Tally
     mismatch: Mismatch | None
-    _eligible: dict[tuple[str, tuple[Selector, ...]], int] = field(default_factory=dict)
-    _values: dict[str, Values] = field(default_factory=dict)
-    _bundles: dict[Want, tuple[Bundle, ...]] = field(default_factory=dict)
+    whole: int
+    """All devices."""
+    _known: _Looks | None = None
+
+    @property
+    def _looks(self) -> _Looks:
+        if self._known is None:
+            self._known = _Looks()
+        return self._known
 
     def eligible(self, kind: str, selectors: tuple[Selector, ...]) -> int:
         """Devices of that name that every selector matches, whoever holds them and however they stand."""
@@ -119,39 +191,48 @@ class NodeView:
         if not selectors or not mask:
             return mask
         key = (kind, selectors)
-        found = self._eligible.get(key)
+        found = self._looks.eligible.get(key)
         if found is None:
             found = 0
             for index, device in enumerate(self.devices):
                 if mask >> index & 1 and match_all(selectors, device).matched:
                     found |= 1 << index
-            if len(self._eligible) >= SELECTIONS:
-                self._eligible.clear()
-            self._eligible[key] = found
+            if len(self._looks.eligible) >= SELECTIONS:
+                self._looks.eligible.clear()
+            self._looks.eligible[key] = found
         return found
 
     def values(self, name: str) -> Values:
         """Who shares which value of an attribute (full name or alias)."""
-        found = self._values.get(name)
+        found = self._looks.values.get(name)
         if found is None:
-            shared: dict[tuple[type, AttributeScalar], int] = {}
+            found = tuple(sorted(set(self.sharing(name).values())))
+            if len(self._looks.values) >= SELECTIONS:
+                self._looks.values.clear()
+            self._looks.values[name] = found
+        return found
+
+    def sharing(self, name: str) -> Mapping[Value, int]:
+        """Which devices have which value of an attribute (full name or alias)."""
+        found = self._looks.sharing.get(name)
+        if found is None:
+            shared: dict[Value, int] = {}
             for index, device in enumerate(self.devices):
                 for value in attribute_values(device, self.pool, name) or ():
                     key = (type(value), value)
                     shared[key] = shared.get(key, 0) | 1 << index
-            found = tuple(sorted(set(shared.values())))
-            if len(self._values) >= SELECTIONS:
-                self._values.clear()
-            self._values[name] = found
+            if len(self._looks.sharing) >= SELECTIONS:
+                self._looks.sharing.clear()
+            found = self._looks.sharing[name] = shared
         return found
 
     def bundles(self, want: Want) -> tuple[Bundle, ...]:
         """Where a want has places on the node, whoever holds the devices."""
-        found = self._bundles.get(want)
+        found = self._looks.bundles.get(want)
         if found is None:
-            if len(self._bundles) >= SELECTIONS:
-                self._bundles.clear()
-            found = self._bundles[want] = bundles(
+            if len(self._looks.bundles) >= SELECTIONS:
+                self._looks.bundles.clear()
+            found = self._looks.bundles[want] = bundles(
                 want,
                 [self.eligible(kind, selectors) for kind, selectors in want.requests],
                 {line.attribute: self.values(line.attribute) for line in want.lines if line.attribute},
@@ -169,7 +250,7 @@ class PoolIndex:
         closed: By position why a node takes nothing new, as a class and a sentence; absent when it does.
         tally: Devices by name and standing, whoever holds them.
         shapes: All shapes that occur.
-        odd: Positions of nodes that are closed or have a device which is not offered.
+        uneven: Positions of nodes that have a device which is not offered.
     """
 
     pool: Pool
@@ -179,7 +260,12 @@ class PoolIndex:
     tally: Mapping[tuple[str, Standing], int]
     mismatches: tuple[Mismatch, ...]
     shapes: frozenset[Shape]
-    odd: frozenset[int]
+    uneven: frozenset[int]
+
+    @property
+    def odd(self) -> frozenset[int]:
+        """Positions of nodes that are closed or have a device which is not offered."""
+        return self.uneven | self.closed.keys()
 
 
 GONE = "gone"
@@ -224,8 +310,16 @@ class Nodes:
         self._nodes: dict[str, _Compiled] = {}
         self._pools: dict[str, PoolIndex] = {}
         self._shapes: dict[tuple[object, ...], Shape] = {}
-        self._where: dict[DeviceID, NodeView] = {}
+        self._where: dict[tuple[str, str], tuple[NodeView, ...]] = {}
+        """By driver and DRA pool the views that have devices of it, up to `FEW`."""
+        self._crowded: dict[DeviceID, NodeView] = {}
+        """Devices of DRA pools that span more nodes than that, on the others."""
+        self._interned: dict[Hashable, Hashable] = {}
+        self._standings: dict[tuple[int, ...], Mapping[Standing, int]] = {}
+        self._layouts: dict[tuple[tuple[str, int, str], ...], Layout] = {}
         self._sorts: dict[tuple[tuple[int, ...], tuple[Values, ...], tuple[Stake, ...], bool], Sort] = {}
+        self._symmetries: dict[Shape, Symmetry] = {}
+        self._slowest: dict[tuple[str, str, tuple[Selector, ...]], tuple[PoolIndex, int]] = {}
         self._sorted: dict[tuple[str, Question], tuple[PoolIndex, tuple[Sort, ...]]] = {}
 
     def index(self, snapshot: Snapshot) -> Mapping[str, PoolIndex]:
@@ -234,11 +328,13 @@ class Nodes:
         Free when inventory, nodes and pools are the very objects of last time; else one look a node, and work for
         those that changed.
         """
-        same = snapshot.inventory is self._inventory and snapshot.nodes is self._objects
         pools = self._pools
-        same = same and len(pools) == len(snapshot.pools)
+        same = snapshot.inventory is self._inventory and len(pools) == len(snapshot.pools)
         if same and all(name in pools and pools[name].pool is pool for name, pool in snapshot.pools.items()):
-            return pools
+            if snapshot.nodes is not self._objects:
+                self._reopen(self._objects or {}, snapshot.nodes)
+                self._objects = snapshot.nodes
+            return self._pools
         members = self._members(snapshot)
         self._pools = {
             name: self._gather(pool, members[name], snapshot.nodes) for name, pool in sorted(snapshot.pools.items())
@@ -246,13 +342,31 @@ class Nodes:
         self._inventory, self._objects = snapshot.inventory, snapshot.nodes
         return self._pools
 
+    def _reopen(self, old: Mapping[str, Node], new: Mapping[str, Node]) -> None:
+        """Nodes changed and nothing else: which of them take something new."""
+        changed = [name for name, node in new.items() if old.get(name) is not node]
+        changed += old.keys() - new.keys()
+        for name, index in self._pools.items():
+            shut = dict(index.closed)
+            for node in changed:
+                place = index.position.get(node)
+                if place is not None:
+                    why = closed(new.get(node), index.pool)
+                    shut.pop(place, None)
+                    if why is not None:
+                        shut[place] = why
+            if shut != index.closed:
+                self._pools = {**self._pools, name: replace(index, closed=shut)}
+
     def locate(self, device: DeviceID) -> tuple[PoolIndex, int, int] | None:
         """Where a device is: its pool's index, the position of its node and its bit; None when no pool has it."""
-        view = self._where.get(device)
-        if view is None:
-            return None
-        index = self._pools[view.pool.name]
-        return index, index.position[view.name], view.bit[device]
+        crowded = self._crowded.get(device)
+        for view in (*self._where.get((device.driver, device.pool), ()), *((crowded,) if crowded else ())):
+            bit = view.bit.get(device)
+            if bit is not None:
+                index = self._pools[view.pool.name]
+                return index, index.position[view.name], bit
+        return None
 
     def sorts(self, index: PoolIndex, question: Question) -> tuple[Sort, ...]:
         """The sort of each node. Costs the evaluation of the selectors on devices that they were not yet tried on."""
@@ -260,20 +374,14 @@ class Nodes:
         known = self._sorted.get(key)
         if known is not None and known[0] is index:
             return known[1]
-        demand = question.demand
         plain = not question.attributes and not any(selectors for _, selectors in question.requests)
-        plain = plain and all(wanted.want.plain for wanted in demand)
-        assumed = bool(demand)
+        plain = plain and not question.having and all(wanted.want.plain for wanted in question.demand)
         by_shape: dict[Shape, Sort] = {}
         sorts = []
         for view in index.views:
             sort = by_shape.get(view.shape) if plain else None
             if sort is None:
-                eligible = tuple(view.eligible(kind, selectors) for kind, selectors in question.requests)
-                values = tuple(view.values(name) for name in question.attributes)
-                wanted_here = stakes([(wanted, view.bundles(wanted.want)) for wanted in demand])
-                sort = self.sort(eligible, values, wanted_here, assumed)
-                by_shape[view.shape] = sort
+                sort = by_shape[view.shape] = self.sort(view, question)
             sorts.append(sort)
         if len(self._sorted) >= SELECTIONS:
             self._sorted.clear()
@@ -282,24 +390,62 @@ class Nodes:
 
     def slowest(self, index: PoolIndex, kind: str, selectors: tuple[Selector, ...]) -> int:
         """The least performance of the pool's devices of that name that the selectors match; 0 when there is none."""
-        sorts = self.sorts(index, Question(((kind, selectors),), ()))
-        pairs = {(view.shape, sort.eligible[0]) for view, sort in zip(index.views, sorts, strict=True)}
-        return min((shape.performance[at] for shape, mask in pairs for at in bits(mask)), default=0)
+        key = (index.pool.name, kind, selectors)
+        known = self._slowest.get(key)
+        if known is not None and known[0] is index:
+            return known[1]
+        pairs = {(view.shape, view.eligible(kind, selectors)) for view in index.views}
+        found = min((shape.performance[at] for shape, mask in pairs for at in bits(mask)), default=0)
+        if len(self._slowest) >= SELECTIONS:
+            self._slowest.clear()
+        self._slowest[key] = (index, found)
+        return found
 
-    def sort(
+    def sort(self, view: NodeView, question: Question) -> Sort:
+        """The sort of one node."""
+        eligible = tuple(view.eligible(kind, selectors) for kind, selectors in question.requests)
+        for one in question.having:
+            narrowed = eligible[one.request] & view.sharing(one.attribute).get(one.value, 0)
+            if one.every and narrowed != eligible[one.request]:
+                narrowed = 0
+            eligible = (*eligible[: one.request], narrowed, *eligible[one.request + 1 :])
+        values = tuple(view.values(name) for name in question.attributes)
+        wanted_here = stakes([(wanted, view.bundles(wanted.want)) for wanted in question.demand])
+        return self._sort(eligible, values, wanted_here, bool(question.demand))
+
+    def symmetry(self, shape: Shape) -> Symmetry:
+        """Which devices of a shape can be exchanged."""
+        found = self._symmetries.get(shape)
+        if found is None:
+            if len(self._symmetries) >= SHAPES:
+                self._symmetries.clear()
+            kinds = shape.kinds.items()
+            found = self._symmetries[shape] = symmetry(
+                shape.wiring,
+                [
+                    (tuple(mask >> device & 1 for _, mask in kinds), shape.performance[device], shape.priority[device])
+                    for device in range(shape.size)
+                ],
+            )
+        return found
+
+    def sort_of(self, eligible: tuple[int, ...], values: tuple[Values, ...], wanted: tuple[Stake, ...]) -> Sort:
+        """The one sort of these; equal ones are the same."""
+        return self._sort(eligible, values, wanted)
+
+    def _sort(
         self,
         eligible: tuple[int, ...],
         values: tuple[Values, ...],
         wanted: tuple[Stake, ...] = (),
         assumed: bool = False,
     ) -> Sort:
-        """The one sort of these: equal ones are the same."""
         key = (eligible, values, wanted, assumed)
         sort = self._sorts.get(key)
         if sort is None:
             if len(self._sorts) >= SHAPES:
                 self._sorts.clear()
-            bare = self.sort(eligible, values) if wanted or assumed else None
+            bare = self._sort(eligible, values) if wanted or assumed else None
             sort = self._sorts[key] = Sort(eligible, values, wanted, assumed, bare)
         return sort
 
@@ -314,7 +460,7 @@ class Nodes:
             if node is None or node.source is not devices:
                 if node is not None:
                     self._drop(node)
-                node = _Compiled(devices, tuple(sorted({device.device_pool for device in devices})), {})
+                node = _Compiled(devices, self._same(tuple(sorted({device.device_pool for device in devices}))), {})
                 nodes[name] = node
             for pool_name in node.pools:
                 pool, view = snapshot.pools.get(pool_name), node.views.get(pool_name)
@@ -332,9 +478,15 @@ class Nodes:
             self._drop_view(view)
 
     def _drop_view(self, view: NodeView) -> None:
-        for device in view.bit:
-            if self._where.get(device) is view:
-                del self._where[device]
+        for place in {(device.id.driver, device.id.pool) for device in view.devices}:
+            left = tuple(other for other in self._where.get(place, ()) if other is not view)
+            if left:
+                self._where[place] = left
+            else:
+                self._where.pop(place, None)
+        for device in view.devices if self._crowded else ():
+            if self._crowded.get(device.id) is view:
+                del self._crowded[device.id]
 
     def _gather(self, pool: Pool, views: list[NodeView], objects: Mapping[str, Node]) -> PoolIndex:
         old = self._pools.get(pool.name)
@@ -353,37 +505,73 @@ class Nodes:
                 tally[kind, standing] += count * times
         mismatches = tuple(view.mismatch for view in ordered if view.mismatch is not None)
         shapes = frozenset(view.shape for view in ordered)
-        odd = {place for place, view in enumerate(ordered) if view.offered != (1 << view.shape.size) - 1}
-        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes, frozenset(odd | shut.keys()))
+        uneven = frozenset(place for place, view in enumerate(ordered) if view.offered != view.whole)
+        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes, uneven)
 
     def _compile(self, name: str, pool: Pool, beside: tuple[Device, ...]) -> NodeView:
-        devices = tuple(device for device in beside if device.device_pool == pool.name)
+        devices = tuple([device for device in beside if device.device_pool == pool.name])
+        devices = beside if len(devices) == len(beside) else devices
         wiring, mismatch = wire(devices, pool, beside)
         kinds: dict[str, int] = {}
-        standing = dict.fromkeys(Standing, 0)
+        standing = [0] * len(_STANDINGS)
         for index, device in enumerate(devices):
             kinds[device.kind] = kinds.get(device.kind, 0) | 1 << index
-            standing[device.standing] |= 1 << index
+            standing[_STANDINGS.index(device.standing)] |= 1 << index
+        by_standing = self._standing(tuple(standing))
         view = NodeView(
             name=name,
             order=natural_key(name),
             pool=pool,
             devices=devices,
-            bit={device.id: index for index, device in enumerate(devices)},
+            bit=self._bits(devices),
             shape=self._shape(wiring, kinds, devices),
-            standing=standing,
-            offered=standing[Standing.OFFERED],
-            tally=tuple(
-                (kind, stand, (mask & devices_).bit_count())
-                for kind, mask in kinds.items()
-                for stand, devices_ in standing.items()
-                if mask & devices_
+            standing=by_standing,
+            offered=by_standing[Standing.OFFERED],
+            tally=self._same(
+                tuple(
+                    [
+                        (kind, stand, (mask & there).bit_count())
+                        for kind, mask in kinds.items()
+                        for stand, there in by_standing.items()
+                        if mask & there
+                    ]
+                )
             ),
             mismatch=mismatch,
+            whole=(1 << len(devices)) - 1,
         )
-        for device in devices:
-            self._where[device.id] = view
+        for place in {(device.id.driver, device.id.pool) for device in devices}:
+            known = self._where.get(place, ())
+            if len(known) < FEW:
+                self._where[place] = (view, *known)
+            else:
+                mine = (device.id for device in devices if (device.id.driver, device.id.pool) == place)
+                self._crowded.update(dict.fromkeys(mine, view))
         return view
+
+    def _bits(self, devices: tuple[Device, ...]) -> Bits:
+        pools = self._same(tuple(dict.fromkeys(device.id.pool for device in devices)))
+        names = tuple([(device.id.driver, pools.index(device.id.pool), device.id.device) for device in devices])
+        layout = self._layouts.get(names)
+        if layout is None:
+            if len(self._layouts) >= SHAPES:
+                self._layouts.clear()
+            layout = self._layouts[names] = {name: place for place, name in enumerate(names)}
+        return Bits(pools, layout)
+
+    def _standing(self, masks: tuple[int, ...]) -> Mapping[Standing, int]:
+        known = self._standings.get(masks)
+        if known is None:
+            if len(self._standings) >= SHAPES:
+                self._standings.clear()
+            known = self._standings[masks] = dict(zip(_STANDINGS, masks, strict=True))
+        return known
+
+    def _same(self, value: _Interned) -> _Interned:
+        """The first value that was equal to this one: nodes are alike, and need be in memory once."""
+        if len(self._interned) >= SHAPES:
+            self._interned.clear()
+        return cast(_Interned, self._interned.setdefault(value, value))
 
     def _shape(self, wiring: Wiring, kinds: Mapping[str, int], devices: tuple[Device, ...]) -> Shape:
         performance = tuple(device.performance for device in devices)

@@ -1,12 +1,12 @@
-"""Who holds parts of devices, and what is left of hosts: the side of the ledger that masks cannot tell.
+"""Who holds parts of devices: the side of the ledger that masks cannot tell.
 
-In come the pools of a ledger, the nodes and shares of a snapshot, and claims that come and go; out come what is in use
-of each divided device and each host, an `Appraiser` for each kind of card, and the wish of a request. A device of which
-anybody holds a part is not free as a whole: `Parts` tells the pool's masks when the first part is given and when the
-last one is back. Nothing here chooses.
+In come the pools of a ledger, the shares of a snapshot, and parts and claims that come and go; out come what is in use
+of each divided device, an `Appraiser` for each kind of card, and the wish of a request. A device of which anybody holds
+a part is not free as a whole: `Parts` tells the pool's masks when the first part is given and when the last one is
+back. Nothing here chooses.
 
-Cards are put into arrays (`stock`) when they are first asked about, for pools in which that matters: where a share
-divides devices, or claims ask for host resources that nodes limit.
+Cards are put into arrays (`stock`), with what is left of their hosts, when they are first asked about, in pools of
+which a share divides devices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ import numpy as np
 from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.cel import Selector
 from adjoin_allocator.fractions import Appraiser, Demand
-from adjoin_allocator.model import Claim, HostAsk, Node, PlacedShare, Pool, Request, Share
+from adjoin_allocator.hosts import Hosts
+from adjoin_allocator.model import Claim, HostAsk, PlacedShare, Pool, Request, Share
 from adjoin_allocator.nodes import NodeView, PoolIndex
 from adjoin_allocator.prices import Pricer
 from adjoin_allocator.sharing import DIVISIBLE, memory_bytes, part
@@ -41,6 +42,9 @@ class Masks(Protocol):
 
     def divide(self, position: int, mask: int, back: bool, add: bool) -> None:
         """These devices are divided (all parts of them on their way back, or not), or no longer."""
+
+    def touch(self) -> None:
+        """Somebody holds more or less of a divided device."""
 
     def entire(self, position: int) -> int:
         """Devices of a node that somebody has as wholes."""
@@ -67,6 +71,9 @@ class _Side:
     selections: dict[tuple[Selector, ...], int] = field(default_factory=lambda: {(): 0})
     columns: list[tuple[int, ...]] = field(default_factory=list)
     """By node the bits of its cards."""
+    views: tuple[NodeView, ...] = ()
+    closed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    """What the cards were put into arrays from."""
     alike: tuple[bool, bool] = (False, False)
     """All of its cards serve equally well; all pairs of them are equally near."""
     appraiser: Appraiser | None = None
@@ -84,8 +91,7 @@ class _PoolParts:
         shares: Those that divide its devices, by name.
         cards: By node and bit who holds parts.
         sides: By device name.
-        hosted: Replicas of its claims that ask for host resources.
-        limited: Nodes of it that limit them.
+        held: Likewise which parts, with how often.
     """
 
     masks: Masks
@@ -93,8 +99,6 @@ class _PoolParts:
     cards: dict[tuple[int, int], _Card] = field(default_factory=dict)
     sides: dict[str, _Side] = field(default_factory=dict)
     held: dict[tuple[int, int], dict[PlacedShare, int]] = field(default_factory=dict)
-    hosted: int = 0
-    limited: int = 0
 
     def side(self, kind: str) -> _Side:
         """Its cards of this name."""
@@ -105,14 +109,12 @@ class _PoolParts:
 
 
 class Parts:
-    """Parts and hosts of all pools of a ledger."""
+    """Parts of devices of all pools of a ledger."""
 
-    def __init__(self) -> None:
+    def __init__(self, hosts: Hosts) -> None:
         self.shares: Mapping[str, Share] = {}
+        self._hosts = hosts
         self._pools: dict[str, _PoolParts] = {}
-        self._nodes: Mapping[str, Node] = {}
-        self._used: dict[str, tuple[int, int]] = {}
-        """By node what the replicas of claims need of it whose pods are not bound yet: thousandths, bytes."""
         self._pricer = Pricer()
 
     def same(self, snapshot: Snapshot) -> bool:
@@ -123,38 +125,17 @@ class Parts:
     def reset(self, snapshot: Snapshot, pools: Mapping[str, Masks]) -> None:
         """Nobody holds anything of these pools."""
         self.shares = snapshot.shares
-        self._used = {}
         self._pools = {}
+        self._hosts.watcher = None
         ordered = sorted(snapshot.shares.values(), key=lambda share: share.name)
         for name, masks in pools.items():
             shares = {share.name: share for share in ordered if share.pool == name and share.mode in DIVISIBLE}
             self._pools[name] = _PoolParts(masks, shares)
             masks.watcher = None
-        self._nodes = {}
-        self.see(snapshot)
-
-    def see(self, snapshot: Snapshot) -> None:
-        """Brings hosts to what the nodes of the snapshot offer."""
-        self.shares = snapshot.shares
-        old, new = self._nodes, snapshot.nodes
-        if old is new:
-            return
-        self._nodes = new
-        for pool in self._pools.values():
-            index = pool.masks.index
-            pool.limited = 0
-            for position, view in enumerate(index.views):
-                node = new.get(view.name)
-                pool.limited += node is not None and (node.cpu_milli is not None or node.memory_bytes is not None)
-                if node is not old.get(view.name):
-                    self._refresh(pool, position, view.name)
 
     def prices(self, pool: str) -> bool:
-        """Whether places in this pool are told apart by prices: a share divides its devices, or claims ask for host
-        resources that its nodes limit.
-        """
-        found = self._pools[pool]
-        return bool(found.shares) or bool(found.hosted and found.limited)
+        """Whether places in this pool are told apart by prices: a share divides its devices."""
+        return bool(self._pools[pool].shares)
 
     # Holding
 
@@ -177,9 +158,10 @@ class Parts:
             del held[share]
         if not card.users:
             del parts.cards[key], parts.held[key]
+        parts.masks.touch()
         kind = parts.masks.index.views[position].devices[bit].kind
         side = parts.sides.get(kind)
-        if side is not None and side.appraiser is not None:
+        if side is not None and side.appraiser is not None and side.views is parts.masks.index.views:
             self._use(side, side.appraiser.stock, position, bit, share, sign)
 
     @staticmethod
@@ -190,52 +172,25 @@ class Parts:
             for _ in range(abs(times)):
                 stock.use(position, column, at, part(share), 1 if times > 0 else -1)
 
-    def host(self, node: str, asked: HostAsk, add: bool) -> None:
-        """A replica needs this of a host, or no longer does."""
-        if not (asked.cpu_milli or asked.memory_bytes):
-            return
-        cpu, memory = self._used.get(node, (0, 0))
-        sign = 1 if add else -1
-        now = cpu + sign * asked.cpu_milli, memory + sign * asked.memory_bytes
-        if any(now):
-            self._used[node] = now
-        else:
-            self._used.pop(node, None)
+    def wishes(self, claim: Claim, sign: int) -> None:
+        """A claim of the snapshot wishes for something, or no longer does."""
+        pool = self._pools.get(claim.pool)
+        if pool is not None and pool.shares and not claim.deleting:
+            for kind, wish in self._wishes(pool, most_wanted(claim.requests), claim.host):
+                pool.side(kind).demand.add(wish, sign * claim.replicas)
+
+    def _refresh(self, node: str) -> None:
+        """What is left of a host has changed."""
         for pool in self._pools.values():
             position = pool.masks.index.position.get(node)
-            if position is not None:
-                self._refresh(pool, position, node)
+            for side in pool.sides.values() if position is not None else ():
+                if side.appraiser is not None and side.views is pool.masks.index.views:
+                    self._host(side.appraiser.stock, pool.masks.index, position or 0)
 
-    def claim(self, claim: Claim, add: bool) -> None:
-        """A claim of the snapshot, with what its replicas need of hosts and what it wishes for."""
-        sign = 1 if add else -1
-        for replica in claim.placed:
-            if not replica.bound:
-                self.host(replica.node, claim.host, add)
-        pool = self._pools.get(claim.pool)
-        if pool is None or claim.deleting:
-            return
-        if claim.host.cpu_milli or claim.host.memory_bytes:
-            pool.hosted += sign * claim.replicas
-        for kind, wish in self._wishes(pool, most_wanted(claim.requests), claim.host):
-            pool.side(kind).demand.add(wish, sign * claim.replicas)
-
-    def left(self, node: str) -> tuple[int, int]:
-        """What is left of a host: thousandths of cores, and bytes; `NO_LIMIT` of what it does not limit."""
-        found = self._nodes.get(node)
-        cpu, memory = self._used.get(node, (0, 0))
-        if found is None:
-            return NO_LIMIT, NO_LIMIT
-        return (
-            NO_LIMIT if found.cpu_milli is None else found.cpu_milli - found.cpu_used_milli - cpu,
-            NO_LIMIT if found.memory_bytes is None else found.memory_bytes - found.memory_used_bytes - memory,
-        )
-
-    def _refresh(self, pool: _PoolParts, position: int, node: str) -> None:
-        for side in pool.sides.values():
-            if side.appraiser is not None:
-                cpu, memory = self.left(node)
-                side.appraiser.stock.set_host(position, cpu, _kib(memory))
+    def _host(self, stock: Stock, index: PoolIndex, position: int) -> None:
+        rooms = self._hosts.rooms(index)
+        cpu, memory = int(rooms.cpu_milli[position]), int(rooms.memory_bytes[position])
+        stock.set_host(position, min(cpu, NO_LIMIT), NO_LIMIT if memory >= NO_LIMIT else memory // _KIB)
 
     # Wishing
 
@@ -282,7 +237,8 @@ class Parts:
         """Who knows what the cards of this kind cost, brought up to date."""
         parts = self._pools[pool]
         side = parts.side(kind)
-        if side.appraiser is None:
+        index = parts.masks.index
+        if side.appraiser is None or side.views is not index.views or side.closed is not index.closed:
             self._stock(parts, kind, side)
         appraiser = side.appraiser
         assert appraiser is not None
@@ -306,6 +262,7 @@ class Parts:
         masks = parts.masks
         views = masks.index.views
         side.columns = [tuple(bits(view.shape.kinds.get(kind, 0))) for view in views]
+        side.views, side.closed = masks.index.views, masks.index.closed
         side.alike = _alike(masks.index, kind)
         memory = [
             [memory_bytes(view.devices[bit]) or 0 for bit in columns]
@@ -315,10 +272,9 @@ class Parts:
         stock = Stock(memory, shares)
         stock.selected = [self._matching(stock, side, views, kind, share.selectors) for share in shares]
         side.appraiser = Appraiser(stock, side.demand, self._pricer)
-        for position, view in enumerate(views):
+        for position in range(len(views)):
             stock.closed[position] = position in masks.index.closed
-            cpu, room = self.left(view.name)
-            stock.set_host(position, cpu, _kib(room))
+            self._host(stock, masks.index, position)
         for (position, bit), held in parts.held.items():
             if views[position].devices[bit].kind == kind:
                 for share, times in held.items():
@@ -326,12 +282,13 @@ class Parts:
 
         def watch(position: int) -> None:
             for one in parts.sides.values():
-                if one.appraiser is not None:
+                if one.appraiser is not None and one.views is masks.index.views:
                     _look(masks, one, one.appraiser.stock, position)
 
         for position in range(len(views)):
             _look(masks, side, stock, position)
         masks.watcher = watch
+        self._hosts.watcher = self._refresh
 
     @staticmethod
     def _matching(
@@ -373,7 +330,3 @@ def _main(pool: Pool) -> str:
     """The cards that hosts are kept for: the pool's GPUs, else its first devices."""
     gpus = [name.name for name in pool.devices if name.type is DeviceType.GPU]
     return (gpus or [name.name for name in pool.devices] or [""])[0]
-
-
-def _kib(amount: int) -> int:
-    return amount if amount == NO_LIMIT else amount // _KIB

@@ -7,20 +7,23 @@ nodes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from adjoin_allocator.alternatives import WAYS, number
+import numpy as np
+
+from adjoin_allocator.alternatives import WAYS, count_ways
 from adjoin_allocator.cost import Signature, signature
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
+from adjoin_allocator.hosts import NOTHING, Rooms
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Affinity, HostAsk, Pool, Request
+from adjoin_allocator.model import Affinity, DeviceName, HostAsk, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
+from adjoin_allocator.scores import Scores
+from adjoin_allocator.states import States
 from adjoin_allocator.terms import Policy, Profile
-
-NOTHING = HostAsk()
-"""No host resources at all."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +33,7 @@ class Ask:
     Attributes:
         form: All that decides a choice but the selectors.
         question: What decides which devices are eligible.
+        host: What the replica's pod needs beside its devices.
     """
 
     pool: str
@@ -62,6 +66,7 @@ class Effort:
 
     states: int = 0
     known: set[State] | None = None
+    _last: tuple[Scores, tuple[int, ...]] | None = None
 
     def spend(self, state: State, states: int) -> int:
         """Counts the states of one search; all that were seen so far."""
@@ -71,10 +76,27 @@ class Effort:
                 self.known.add(state)
         return self.states
 
+    def look(self, scores: Scores) -> int:
+        """Counts the states of all answers that are compared; all that were seen so far."""
+        if self.known is None:
+            self.states += scores.total
+        elif self._last is None or self._last[0] is not scores or self._last[1] is not scores.alive:
+            self._last = (scores, scores.alive)
+            for row in scores.alive:
+                self.spend(scores.rows[row].state, scores.cost(row))
+        return self.states
+
     def over(self) -> Obstacle:
         """The limit is reached; where the search stood then depends on the order of the nodes, so it is not told."""
         self.states = STATE_LIMIT + 1
         return Obstacle.LIMIT
+
+
+SCORES = 256
+"""How many kinds of asks, each beside one demand, have their answers kept in order."""
+
+ASKS = 4096
+"""How many compiled asks are remembered."""
 
 
 class Placer:
@@ -84,26 +106,30 @@ class Placer:
         self.nodes = nodes
         self.fitter = fitter
         self.ledger = ledger
+        self._asks: dict[tuple[object, ...], Ask] = {}
+        self._scores: dict[tuple[Ask, int], tuple[Demand, Scores]] = {}
+        self._fits: dict[Ask, tuple[States, dict[int, bool]]] = {}
 
     def ask(
         self,
         pool: Pool,
         requests: tuple[Request, ...],
         affinity: tuple[Affinity, ...],
-        profile: Profile = Profile.BALANCED,
         host: HostAsk = NOTHING,
+        profile: Profile = Profile.BALANCED,
     ) -> Ask:
         """Compiles what is asked, one way of serving each request. It must be valid (`flaw` says None)."""
+        least = self._least(pool, requests)
+        key = (pool.name, pool.devices, pool.strategy, requests, affinity, profile, least, host)
+        known = self._asks.get(key)
+        if known is not None:
+            return known
         types = {name.name: name.type for name in pool.devices}
-        wanted = signature(
-            requests,
-            [types[request.kind] for request in requests],
-            affinity,
-            profile,
-            pool.strategy,
-            self._least(pool, requests),
-        )
-        return Ask(
+        kinds = [types[request.kind] for request in requests]
+        wanted = signature(requests, kinds, affinity, profile, pool.strategy, least)
+        if len(self._asks) >= ASKS:
+            self._asks.clear()
+        ask = self._asks[key] = Ask(
             pool=pool.name,
             requests=requests,
             affinity=affinity,
@@ -115,6 +141,7 @@ class Placer:
             profile=profile,
             host=host,
         )
+        return ask
 
     def _least(self, pool: Pool, requests: Sequence[Request]) -> tuple[int, ...]:
         """`Signature.least`; nothing where no request is for all that match."""
@@ -126,64 +153,127 @@ class Placer:
             for request in requests
         )
 
-    def sorts(self, ask: Ask) -> Sequence[Sort]:
-        """The sort of each node of the ask's pool."""
-        return self.nodes.sorts(self.ledger.pools[ask.pool].index, ask.question)
+    def sort(self, ask: Ask, position: int) -> Sort:
+        """The sort of a node of the ask's pool."""
+        classes = self.states(ask).classes
+        return classes.sorts(ask.question)[classes.of[position]]
+
+    def states(self, ask: Ask) -> States:
+        """The nodes of the ask's pool in states, each equal for the ask."""
+        return self.ledger.pools[ask.pool].states(ask.question)
+
+    def open_states(self, ask: Ask) -> list[State]:
+        """The states that have open nodes, as the ask sees them, in canonical form."""
+        states = self.states(ask)
+        sorts, examples = states.classes.sorts(ask.question), states.classes.examples
+        kinds = [states.kinds[number] for number in states.open]
+        return [(examples[kind.number].shape, sorts[kind.number], kind.masks.free) for kind in kinds]
+
+    def rooms(self, ask: Ask) -> Rooms:
+        """What the nodes of the ask's pool have left beside devices."""
+        return self.ledger.hosts.rooms(self.ledger.pools[ask.pool].index)
+
+    def host_room(self, ask: Ask, position: int) -> int:
+        """How many replicas of the ask more have room on a node beside their devices; `UNLIMITED` for any number."""
+        return self.rooms(ask).count(position, ask.host)
+
+    def host_rooms(self, ask: Ask) -> Callable[[int], int] | None:
+        """By position how many replicas of the ask more have room beside their devices; None for any number."""
+        if ask.host == NOTHING:
+            return None
+        rooms = self.rooms(ask)
+        return lambda position: rooms.count(position, ask.host)
 
     def fits(self, ask: Ask) -> bool:
         """Whether one replica fits anywhere."""
-        states = self.ledger.pools[ask.pool].buckets(self.sorts(ask)).states
-        return any(self.fitter.fits(ask.form, state) for state in states)
+        states = self.states(ask)
+        known = self._fits.get(ask)
+        if known is None or known[0] is not states:
+            if len(self._fits) >= ASKS:
+                self._fits.clear()
+            known = self._fits[ask] = (states, {})
+        answers = known[1]
+        sorts = states.classes.sorts(ask.question)
+        fitting = []
+        for number in states.open:
+            found = answers.get(number)
+            if found is None:
+                kind = states.kinds[number]
+                state = (states.classes.examples[kind.number].shape, sorts[kind.number], kind.masks.free)
+                found = answers[number] = self.fitter.fits(ask.form, state)
+            if found and ask.host == NOTHING:
+                return True
+            if found:
+                fitting.append(number)
+        if not fitting:
+            return False
+        room = self.rooms(ask).suffices(ask.host)
+        return any(bool(room[np.frombuffer(states.members[number], dtype=np.int32)].any()) for number in fitting)
 
     def best(self, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot | Obstacle:
         """The best place for one replica beside what others want, or what kept it from every node: the limit if it was
-        reached, Required lines if a node has enough devices, else their number.
+        reached, room beside devices if a node had the devices, Required lines if a node has enough devices, else their
+        number.
         """
         ledger, fitter, form = self.ledger.pools[ask.pool], self.fitter, ask.form
-        question = replace(ask.question, demand=demand) if demand else ask.question
-        answers = fitter.weighed(form) if demand else fitter.answers(form)
-        answer_to = fitter.bound if demand else fitter.fit
-        best: _Found | None = None
-        bounds: list[tuple[_Found, State]] = []
-        obstacle = Obstacle.COUNT
-        for state, positions in ledger.buckets(self.nodes.sorts(ledger.index, question)).states.items():
-            answer = answers.get(state) or answer_to(form, state)
-            if effort.spend(state, answer.states) > STATE_LIMIT:
-                return effort.over()
-            if isinstance(answer, Fit):
-                if best is None or answer.objective <= best[0]:
-                    shape, _, free = state
-                    found = (answer.objective, 1 - free.bit_count() / shape.size, positions[0], answer)
-                    if best is None or found[:3] < best[:3]:
-                        if answer.exact:
-                            best = found
-                        else:
-                            bounds.append((found, state))
-            elif answer.obstacle is Obstacle.LIMIT:
-                return effort.over()
-            elif answer.obstacle is Obstacle.LINES:
-                obstacle = Obstacle.LINES
-        # What is only bounded is looked at more closely while it could be better, the most promising first.
-        for (objective, load, position, bound), state in sorted(bounds, key=lambda each: each[0][:3]):
-            if best is not None and (objective, load, position) > best[:3]:
+        scores = self._known_scores(ask, demand)
+        if not scores.fill() or effort.look(scores) > STATE_LIMIT:
+            return effort.over()
+        room = None if ask.host == NOTHING else self.rooms(ask).suffices(ask.host)
+        while True:
+            found = scores.best(room)
+            if found is None:
+                return scores.obstacle if room is None or scores.best() is None else Obstacle.HOST
+            row, position = found
+            bound = scores.rows[row].answer
+            assert isinstance(bound, Fit)
+            if bound.exact:
                 break
-            fit = fitter.weigh(form, state, bound)
-            if best is None or (fit.objective, load, position) < best[:3]:
-                best = (fit.objective, load, position, fit)
-        return obstacle if best is None else Spot(best[2], best[3])
+            # What is only bounded is looked at more closely when it would be the best.
+            scores.improve(row, fitter.weigh(form, scores.rows[row].state, bound))
+        # Which devices: decided on this very node, where stable order is what it is.
+        shape, sort, _ = scores.rows[row].state
+        state = (shape, sort, ledger.free[position])
+        fit = fitter.bound(form, state) if demand else fitter.fit(form, state)
+        assert isinstance(fit, Fit)
+        return Spot(position, fit if fit.exact else fitter.weigh(form, state, fit))
 
-
-_Found = tuple[tuple[int, ...], float, int, Fit]
-"""Objective, load and position of a choice."""
+    def _known_scores(self, ask: Ask, demand: Demand) -> Scores:
+        ledger, fitter, form = self.ledger.pools[ask.pool], self.fitter, ask.form
+        key = (ask, id(demand))
+        known = self._scores.get(key)
+        if known is not None and known[0] is demand and known[1].states is ledger.current:
+            return known[1]
+        question = replace(ask.question, demand=demand) if demand else ask.question
+        states = ledger.states(question)
+        if len(self._scores) >= SCORES:
+            self._scores.clear()
+        answer = fitter.bound if demand else fitter.fit
+        scores = Scores(states, question, lambda state: answer(form, state))
+        self._scores[key] = (demand, scores)
+        return scores
 
 
 def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], host: HostAsk = NOTHING) -> str | None:
     """Why a claim cannot be read against its pool, or None when it can. One that asks for host resources alone needs no
     requests.
     """
-    known = [name.name for name in pool.devices]
+    return _flaw(pool.name, pool.devices, tuple(requests), tuple(affinity), host)
+
+
+@lru_cache(maxsize=ASKS)
+def _flaw(
+    pool: str,
+    devices: tuple[DeviceName, ...],
+    requests: tuple[Request, ...],
+    affinity: tuple[Affinity, ...],
+    host: HostAsk,
+) -> str | None:
+    known = [name.name for name in devices]
     if not requests and host == NOTHING:
         return "it has no requests"
+    if host.cpu_milli < 0 or host.memory_bytes < 0:
+        return "it needs less than nothing of the host"
     names = [request.name for request in requests]
     if len(set(names)) < len(names):
         return "two requests have one name"
@@ -191,7 +281,7 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], 
         if request.kind not in known:
             listed = ", ".join(known) or "none"
             asked = f"request {request.name} asks for device {request.kind}"
-            return f"{asked}, which pool {pool.name} does not have (it has: {listed})"
+            return f"{asked}, which pool {pool} does not have (it has: {listed})"
         called = [each.name for each in request.first_of]
         if len(set(called)) < len(called):
             return f"request {request.name} has two alternatives of one name"
@@ -199,12 +289,12 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], 
         for name, all_devices, count in amounts or [(request.name, request.all_devices, request.count)]:
             if not all_devices and count < 1:
                 return f"request {name} asks for {count} devices"
-    if number(requests) > WAYS:
-        return f"its alternatives make {number(requests)} ways of serving it, and at most {WAYS} are tried"
+    if count_ways(requests) > WAYS:
+        return f"its alternatives make {count_ways(requests)} ways of serving it, and at most {WAYS} are tried"
+    stranger = _stranger(affinity, names)
+    if stranger is not None:
+        return stranger
     for line in affinity:
-        strangers = [name for name in line.requests if name not in names]
-        if strangers or not line.requests:
-            return f"affinity names request {', '.join(strangers) or '(none)'}, which is not in the claim"
         if len(set(line.requests)) < len(line.requests):
             return "affinity names a request twice in one line"
         if (line.scope is None) == (not line.attribute):
@@ -213,4 +303,12 @@ def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], 
         if line.policy not in fitting:
             asked = line.attribute if line.scope is None else line.scope
             return f"affinity on {asked} has policy {line.policy}, which must be {' or '.join(fitting)}"
+    return None
+
+
+def _stranger(affinity: Iterable[Affinity], names: Sequence[str]) -> str | None:
+    for line in affinity:
+        strangers = [name for name in line.requests if name not in names]
+        if strangers or not line.requests:
+            return f"affinity names request {', '.join(strangers) or '(none)'}, which is not in the claim"
     return None

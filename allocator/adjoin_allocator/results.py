@@ -7,7 +7,7 @@ value (a `Reason`), never an exception.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -108,6 +108,32 @@ class DeviceCounts:
     releasing: int = 0
     unhealthy: int = 0
     missing: int = 0
+
+
+class Counts(Mapping[str, DeviceCounts]):
+    """Counts by device name, made when they are looked at."""
+
+    __slots__ = ("_made", "_numbers")
+
+    def __init__(self, numbers: Mapping[str, tuple[int, ...]]) -> None:
+        """`numbers`: by device name the fields of its `DeviceCounts`, in their order."""
+        self._numbers = numbers
+        self._made: dict[str, DeviceCounts] = {}
+
+    def __getitem__(self, name: str) -> DeviceCounts:
+        made = self._made.get(name)
+        if made is None:
+            made = self._made[name] = DeviceCounts(*self._numbers[name])
+        return made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
 
 
 @dataclass(frozen=True, slots=True)

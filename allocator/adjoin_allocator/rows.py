@@ -8,11 +8,14 @@ Identity comes first: NICs by the names of the legend, GPUs by the list of addre
 is believed only when there is no such identity and the matrix has exactly as many rows as the node has devices of that
 type, in any pool and whoever holds them or keeps them back: rows are positions in the machine, so a device that cannot
 be given out still has its row. A list of identities that does not name a device is never overruled by order.
+
+A text with PCI addresses (XML) is read by address: GPUs and NICs by theirs, a NIC that publishes none by its name, a
+GPU that publishes none by its uuid in the list beside the text. Devices of one address (parts of a card) share its row.
+Order is left for a type of which no device on the node says anything of itself, with as many rows as devices.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -20,12 +23,11 @@ from typing import Any, NamedTuple
 from adjoin_allocator.cel import AttributeValue
 from adjoin_allocator.matrix import Matrix
 from adjoin_allocator.model import Device, natural_key
+from adjoin_allocator.pci import pci_address, spelling
 from adjoin_allocator.terms import DeviceType
 
 _NIC_NAMES = ("dra.net/rdmaDevice", "dra.net/ifName", "adjoin.dev/rdmaDevice", "adjoin.dev/ifName")
 """Where a NIC's name in the operating system is read from, in the order in which they are looked for in the legend."""
-
-_PCI = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])", re.IGNORECASE)
 
 
 class Sighting(NamedTuple):
@@ -46,13 +48,6 @@ class Misfit(NamedTuple):
     message: str
 
 
-@lru_cache(maxsize=4096)
-def pci_address(text: str) -> tuple[int, ...]:
-    """A PCI address as numbers, so that `00000000:07:00.0` and `0000:07:00.0` are one; empty when it is none."""
-    found = _PCI.fullmatch(text)
-    return tuple(int(part or "0", 16) for part in found.groups()) if found else ()
-
-
 def sight(device: Device, pci_keys: Sequence[str], *, with_uuid: bool) -> Sighting:
     """What of `device` can tell its row; its uuid only if asked, since that is different on every node."""
     attributes = device.attributes
@@ -62,7 +57,7 @@ def sight(device: Device, pci_keys: Sequence[str], *, with_uuid: bool) -> Sighti
     if device.type is DeviceType.GPU:
         numbers = (attributes.get(f"{device.driver}/{name}") for name in ("minor", "index"))
         number = next((number for number in numbers if type(number) is int), None)
-        ids = [_spelling(own_pci)] if own_pci else []
+        ids = [spelling(own_pci)] if own_pci else []
         if with_uuid:
             uuids = (_text(attributes.get(f"{device.driver}/uuid")), device.hardware_id)
             ids += [uuid.casefold() for uuid in uuids if uuid]
@@ -96,6 +91,9 @@ def match_rows(
     """
     gpus = [index for index in own if beside[index].type is DeviceType.GPU]
     nics = [index for index in own if beside[index].type is DeviceType.RDMA]
+    if matrix.addresses:
+        addressed = _addressed(matrix, gpu_ids, beside, (*gpus, *nics))
+        return addressed if isinstance(addressed, Misfit) else tuple(addressed[index] for index in own)
     rows: dict[int, int] = {}
     if gpus:
         found = _listed_gpus(matrix, gpu_ids, beside, gpus) if gpu_ids else _gpus_by_order(matrix, beside)
@@ -108,6 +106,84 @@ def match_rows(
             return found
         rows |= {index: row + len(matrix.gpus) for index, row in found.items()}
     return tuple(rows[index] for index in own)
+
+
+def _addressed(
+    matrix: Matrix, gpu_ids: Sequence[str], beside: Sequence[Sighting], own: Sequence[int]
+) -> dict[int, int] | Misfit:
+    """Rows by PCI address; by name or by the list of uuids for devices that publish no address."""
+    first_nic, first_unsorted = len(matrix.gpus), len(matrix.gpus) + len(matrix.nics)
+    of_type = {DeviceType.GPU: range(first_nic), DeviceType.RDMA: range(first_nic, first_unsorted)}
+    by_address = {address: row for row, address in enumerate(matrix.addresses) if address}
+    listed = {text.strip().casefold(): row for row, text in enumerate(gpu_ids) if not pci_address(text.strip())}
+    if listed and len(gpu_ids) != len(matrix.gpus):
+        return Misfit(f"the list of GPUs beside it has {len(gpu_ids)} entries, the text {len(matrix.gpus)} GPUs")
+    rows: dict[int, int] = {}
+    for kind in (DeviceType.GPU, DeviceType.RDMA):
+        mine = [index for index in own if beside[index].type is kind]
+        if mine and not matrix.unsorted and not _tells(matrix, beside, kind, bool(listed)):
+            found = _gpus_by_order(matrix, beside) if kind is DeviceType.GPU else _nics_by_order(matrix, beside, mine)
+            if isinstance(found, Misfit):
+                return found
+            order = _order_of_rows(matrix, kind)
+            rows |= {index: order[found[index]] for index in mine}
+    for index in own:
+        if index in rows:
+            continue
+        device = beside[index]
+        row = by_address.get(device.pci)
+        by_uuid = next((listed[identity] for identity in device.ids if identity in listed), None)
+        if row is not None and by_uuid is not None and row != by_uuid:
+            where = f"sits at {spelling(device.pci)}, which is entry {row + 1}"
+            return Misfit(f"GPU {device.name} is entry {by_uuid + 1} of the list of GPUs beside it, but {where}")
+        if row is None and not device.pci:
+            row = by_uuid if device.type is DeviceType.GPU else _named_row(matrix, device)
+        if row is None or (row < first_unsorted and row not in of_type[device.type]):
+            return Misfit(_stranger(matrix, device, row))
+        rows[index] = row
+    return rows
+
+
+def _tells(matrix: Matrix, beside: Sequence[Sighting], kind: DeviceType, listed: bool) -> bool:
+    """Whether any device of a type says something of itself, or a list does for all of them."""
+    devices = [device for device in beside if device.type is kind]
+    if kind is DeviceType.GPU:
+        return listed or any(device.pci for device in devices)
+    return any(nic.pci or nic.nic_names or _named_row(matrix, nic) is not None for nic in devices)
+
+
+def _order_of_rows(matrix: Matrix, kind: DeviceType) -> list[int]:
+    """The rows of a type as `nvidia-smi` numbers its own: GPUs by address, NICs by name where all have one."""
+    if kind is DeviceType.GPU:
+        return list(range(len(matrix.gpus)))
+    rows = list(range(len(matrix.gpus), len(matrix.gpus) + len(matrix.nics)))
+    names = dict(zip(rows, matrix.nic_devices, strict=True))
+    return rows if None in names.values() else sorted(rows, key=lambda row: natural_key(names[row] or ""))
+
+
+def _named_row(matrix: Matrix, nic: Sighting) -> int | None:
+    """The row of a NIC by one of its names, among those that no other row has too."""
+    rows: dict[str, int | None] = {}
+    for place, device in enumerate(matrix.nic_devices):
+        aliases = matrix.nic_aliases[place] if matrix.nic_aliases else ()
+        for name in (*((device,) if device is not None else ()), *aliases):
+            rows[name] = None if name in rows else len(matrix.gpus) + place
+    return next((row for name in (*nic.nic_names, nic.name) if (row := rows.get(name)) is not None), None)
+
+
+def _stranger(matrix: Matrix, device: Sighting, row: int | None) -> str:
+    """Why a device has no row."""
+    word = "GPU" if device.type is DeviceType.GPU else "NIC"
+    counts = f"{len(matrix.gpus)} GPUs and {len(matrix.nics)} NICs"
+    if row is not None:
+        return f"{word} {device.name} sits at {spelling(device.pci)}, where the text has {_OTHER[word]}"
+    if device.pci:
+        return f"{word} {device.name} sits at {spelling(device.pci)}, which is not among its {counts}"
+    beyond = "" if word == "GPU" else ", nor a name that is in it"
+    return f"{word} {device.name} publishes no PCI address{beyond}, so it is not found among its {counts}"
+
+
+_OTHER = {"GPU": "a NIC", "NIC": "a GPU"}
 
 
 def _listed_gpus(
@@ -197,11 +273,7 @@ def _ordered(
 def _identity(text: str) -> str:
     """One spelling for a PCI address or a uuid."""
     pci = pci_address(text)
-    return _spelling(pci) if pci else text.casefold()
-
-
-def _spelling(pci: tuple[int, ...]) -> str:
-    return "{:08x}:{:02x}:{:02x}.{:x}".format(*pci)
+    return spelling(pci) if pci else text.casefold()
 
 
 def _text(value: AttributeValue | None) -> str:

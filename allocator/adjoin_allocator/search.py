@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, product
 
 from adjoin_allocator.demand import Stake, places
-from adjoin_allocator.hierarchy import NO_PAIRS, Vertex
+from adjoin_allocator.hierarchy import NO_PAIRS, Vertex, lowest, walk
 from adjoin_allocator.pairing import pair
 from adjoin_allocator.topology import bits
 
@@ -275,7 +275,7 @@ class _Search:
                 value = 1 << self._layout.field(1)
                 exclusive |= value
                 self._marks.append((requests, mask, value))
-                self._closing(_lowest(self.problem.tree, mask)).clear |= value
+                self._closing(lowest(self.problem.tree, mask)).clear |= value
         return exclusive
 
     def _lay_island(self, island: int, price: int) -> None:
@@ -285,7 +285,7 @@ class _Search:
         takeable = island & self._all
         if not takeable:
             return
-        vertex = _lowest(self.problem.tree, takeable)
+        vertex = lowest(self.problem.tree, takeable)
         closing = self._closing(vertex)
         test = 0
         for request, candidates in enumerate(self.problem.candidates):
@@ -313,7 +313,7 @@ class _Search:
             takeable |= mask & self._all
         if not takeable:
             return
-        vertex = _lowest(self.problem.tree, takeable)
+        vertex = lowest(self.problem.tree, takeable)
         closing = self._closing(vertex)
         parts = []
         for mask, needed in zip(masks, counts, strict=True):
@@ -396,9 +396,43 @@ class _Search:
     def _combine(
         self, one: Table, other: Table, crossing: list[tuple[int | None, list[tuple[int, int]]]], least: int
     ) -> Table:
+        self._seen(len(one) * len(other) >> 2)
+        if len(crossing) > 1 or self._exclusive:
+            table = self._combine_all(one, other, crossing, least)
+        else:
+            table = self._combine_one(one, other, crossing, least)
+        self._seen(len(table))
+        return table
+
+    def _combine_one(
+        self, one: Table, other: Table, crossing: list[tuple[int | None, list[tuple[int, int]]]], least: int
+    ) -> Table:
+        """`_combine` where at most one clique crosses and no value may be taken once only: most of the time."""
+        bias, guard = self._layout.bias, self._layout.guard
+        weight, counters = crossing[0] if crossing else (0, [])
+        theirs = [(state, cost, sum([state >> at & mask for at, mask in counters])) for state, cost in other.items()]
+        table: Table = {}
+        known_of = table.get
+        for state, cost in one.items():
+            amount = sum([state >> at & mask for at, mask in counters])
+            banned, each = amount and weight is None, (weight or 0) * amount
+            for added, price, partner in theirs:
+                total = state + added
+                if total + bias & guard or (banned and partner):
+                    continue
+                if least and ((total | guard) - least) & guard != guard:
+                    continue
+                price += cost + each * partner
+                known = known_of(total)
+                if known is None or price < known:
+                    table[total] = price
+        return table
+
+    def _combine_all(
+        self, one: Table, other: Table, crossing: list[tuple[int | None, list[tuple[int, int]]]], least: int
+    ) -> Table:
         bias, guard, exclusive = self._layout.bias, self._layout.guard, self._exclusive
         table: Table = {}
-        self._seen(len(one) * len(other) >> 2)
         mine = [(state, cost, _amounts(state, crossing)) for state, cost in one.items()]
         theirs = [(state, cost, _amounts(state, crossing)) for state, cost in other.items()]
         for state, cost, amounts in mine:
@@ -408,22 +442,12 @@ class _Search:
                     continue
                 if least and ((total | guard) - least) & guard != guard:
                     continue
-                price += cost
-                if amounts and others:
-                    for (weight, _), amount, partner in zip(crossing, amounts, others, strict=True):
-                        if weight is not None:
-                            price += weight * amount * partner
-                        elif amount and partner:
-                            break
-                    else:
-                        known = table.get(total)
-                        if known is None or price < known:
-                            table[total] = price
-                    continue
-                known = table.get(total)
-                if known is None or price < known:
-                    table[total] = price
-        self._seen(len(table))
+                more = _across(crossing, amounts, others) if amounts and others else 0
+                if more is not None:
+                    price += cost + more
+                    known = table.get(total)
+                    if known is None or price < known:
+                        table[total] = price
         return table
 
     def _leave(self, part: Vertex, vertex: Vertex) -> Table:
@@ -538,6 +562,19 @@ def _amounts(state: int, crossing: Sequence[tuple[int | None, list[tuple[int, in
     return amounts if any(amounts) else ()
 
 
+def _across(
+    crossing: Sequence[tuple[int | None, list[tuple[int, int]]]], amounts: Sequence[int], others: Sequence[int]
+) -> int | None:
+    """What pairs between two parts cost, by clique and the devices that each part has; None when one is banned."""
+    price = 0
+    for (weight, _), amount, partner in zip(crossing, amounts, others, strict=True):
+        if weight is not None:
+            price += weight * amount * partner
+        elif amount and partner:
+            return None
+    return price
+
+
 def _price(weight: Weight, code: int) -> int:
     return 0 if code == NO_PAIRS else weight(code & BAN - 1)
 
@@ -545,24 +582,7 @@ def _price(weight: Weight, code: int) -> int:
 def _explicit(tree: Vertex) -> Mapping[int, list[Vertex]]:
     """By relation the vertices from which it does not follow the tree."""
     found: dict[int, list[Vertex]] = {}
-    for vertex in _walk(tree):
+    for vertex in walk(tree):
         for relation in vertex.explicit:
             found.setdefault(relation, []).append(vertex)
     return found
-
-
-def _walk(vertex: Vertex) -> Iterator[Vertex]:
-    yield vertex
-    for part in vertex.parts:
-        yield from _walk(part)
-
-
-def _lowest(vertex: Vertex, mask: int) -> Vertex:
-    """The lowest vertex that holds all of `mask`."""
-    while True:
-        for part in vertex.parts:
-            if not mask & ~part.mask:
-                vertex = part
-                break
-        else:
-            return vertex

@@ -12,31 +12,38 @@ from dataclasses import replace
 
 import numpy as np
 
-from adjoin_allocator.model import HostAsk, Request, Share, ShareAsk
+from adjoin_allocator.amounts import cores, size
+from adjoin_allocator.gang import is_gang
+from adjoin_allocator.hosts import NOTHING
+from adjoin_allocator.model import Claim, Request, Share, ShareAsk
 from adjoin_allocator.nodes import PoolIndex
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.sharing import DIVISIBLE, ISOLATION, MILLI, Part, isolates
-from adjoin_allocator.stock import NO_LIMIT, Stock, Wish
+from adjoin_allocator.stock import Stock, Wish
 from adjoin_allocator.tariff import fits
 
 Answer = tuple[tuple[Reason, ...], str | None]
 """Reasons, the most actionable first, and the nearest change."""
 
-_UNITS = (("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
+_TRIES = 8
+"""How many smaller amounts are tried."""
 
 
-def share_refusal(pool: str, requests: Sequence[Request], shares: Mapping[str, Share]) -> Reason | None:
-    """Why a claim's parts are not even looked for."""
+def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str, Share]) -> Reason | None:
+    """Why the parts that one way of serving a claim asks for are not even looked for."""
     for request in requests:
         if request.share is None:
             continue
         name, share = request.share.name, shares.get(request.share.name)
         if share is None:
             return Reason(Code.SHARE_UNAVAILABLE, 0, f"there is no DeviceShare {name}")
-        why = _flaw(pool, request, request.share, share)
+        why = _flaw(claim.pool, request, request.share, share)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
+        if is_gang(claim):
+            told = f"request {request.name}: parts of devices are not yet given to replicas that are placed together"
+            return Reason(Code.SHARE_UNAVAILABLE, 0, told)
         if share.refusal:
             return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {share.refusal}")
         if share.mode not in DIVISIBLE:
@@ -69,14 +76,10 @@ def _flaw(pool: str, request: Request, ask: ShareAsk, share: Share) -> str | Non
 
 def shortage(placer: Placer, ask: Ask) -> Answer | None:
     """Why there is no place, as far as parts and hosts are to blame."""
-    if not placer.ledger.parts.prices(ask.pool):
+    if not any(request.share is not None for request in ask.requests):
         return None
-    bare = replace(ask, host=HostAsk())
-    parted = any(request.share is not None for request in ask.requests)
-    if ask.host != HostAsk() and fits(placer, bare):
+    if ask.host != NOTHING and fits(placer, replace(ask, host=NOTHING)):
         return (_host(placer, ask),), _less_host(placer, ask)
-    if not parted:
-        return None
     found = [reason for request in ask.requests if request.share for reason in _parts(placer, ask, request)]
     if not found:
         found.append(Reason(Code.FRAGMENTED, _nodes(placer, ask), "no node has all parts and devices together"))
@@ -88,33 +91,33 @@ def _nodes(placer: Placer, ask: Ask) -> int:
 
 
 def _host(placer: Placer, ask: Ask) -> Reason:
-    """Devices could be had, their hosts are full."""
-    index, asked = placer.ledger.pools[ask.pool].index, ask.host
-    open_ = [view.name for position, view in enumerate(index.views) if position not in index.closed]
-    left = [placer.ledger.parts.left(name) for name in open_]
+    """Parts could be had, their hosts are full."""
+    index, rooms, asked = placer.ledger.pools[ask.pool].index, placer.rooms(ask), ask.host
+    open_ = [position for position in range(len(index.views)) if position not in index.closed]
+    left = [(int(rooms.cpu_milli[position]), int(rooms.memory_bytes[position])) for position in open_]
     short = []
-    if asked.cpu_milli and not any(cpu >= asked.cpu_milli for cpu, _ in left):
+    if not any(cpu >= asked.cpu_milli for cpu, _ in left):
         most = max((cpu for cpu, _ in left), default=0)
-        short.append(f"needs {_cores(asked.cpu_milli)} CPUs, best node has {_cores(max(0, most))} left")
-    if asked.memory_bytes and not any(memory >= asked.memory_bytes for _, memory in left):
+        short.append(f"needs {cores(asked.cpu_milli)} CPUs, best node has {cores(max(0, most))} left")
+    if not any(memory >= asked.memory_bytes for _, memory in left):
         most = max((memory for _, memory in left), default=0)
-        short.append(f"needs {amount(asked.memory_bytes)} of host memory, best node has {amount(max(0, most))} left")
+        short.append(f"needs {size(asked.memory_bytes)} of host memory, best node has {size(max(0, most))} left")
     count = sum(cpu < asked.cpu_milli or memory < asked.memory_bytes for cpu, memory in left)
-    wanted = f"needs {_cores(asked.cpu_milli)} CPUs and {amount(asked.memory_bytes)} beside its devices"
+    wanted = f"needs {cores(asked.cpu_milli)} CPUs and {size(asked.memory_bytes)} beside its devices"
     message = ", ".join(short) or f"{wanted}, no node with the devices has that left"
     return Reason(Code.HOST_RESOURCES, count, message)
 
 
 def _less_host(placer: Placer, ask: Ask) -> str | None:
     """How much less of the host would do."""
-    index = placer.ledger.pools[ask.pool].index
-    left = [placer.ledger.parts.left(view.name) for view in index.views]
-    for cpu in sorted({cpu for cpu, _ in left if 0 <= cpu < ask.host.cpu_milli}, reverse=True):
+    rooms = placer.rooms(ask)
+    for cpu in sorted({cpu for cpu in rooms.cpu_milli.tolist() if 0 < cpu < ask.host.cpu_milli}, reverse=True)[:_TRIES]:
         if fits(placer, replace(ask, host=replace(ask.host, cpu_milli=cpu))):
-            return f"fits with host cpu {_cores(cpu)} instead of {_cores(ask.host.cpu_milli)}"
-    for memory in sorted({memory for _, memory in left if 0 <= memory < ask.host.memory_bytes}, reverse=True):
+            return f"fits with host cpu {cores(cpu)} instead of {cores(ask.host.cpu_milli)}"
+    smaller = {memory for memory in rooms.memory_bytes.tolist() if 0 < memory < ask.host.memory_bytes}
+    for memory in sorted(smaller, reverse=True)[:_TRIES]:
         if fits(placer, replace(ask, host=replace(ask.host, memory_bytes=memory))):
-            return f"fits with host memory {amount(memory)} instead of {amount(ask.host.memory_bytes)}"
+            return f"fits with host memory {size(memory)} instead of {size(ask.host.memory_bytes)}"
     return None
 
 
@@ -123,7 +126,7 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     share, pool, index = request.share, ask.pool, placer.ledger.pools[ask.pool].index
     assert share is not None
     parts = placer.ledger.parts
-    kind, wish = parts.wish(pool, (request,), HostAsk())
+    kind, wish = parts.wish(pool, (request,), NOTHING)
     stock = parts.appraiser(pool, kind).stock
     at = stock.share_at[share.name]
     chosen = stock.selected[at] & stock.eligible[wish.only]
@@ -140,7 +143,7 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     caps = np.where(chosen, stock.caps[at][stock.klass], -1)
     roomy = int((caps >= each.bytes).sum(axis=1).max())
     if each.milli > MILLI or not roomy:
-        most = f"{amount(int(caps.max()))}, 1000m"
+        most = f"{size(int(caps.max()))}, 1000m"
         yield Reason(
             Code.INSUFFICIENT_DEVICES, nodes, f"{told} needs {_told(each)} of one {kind}, the largest gives {most}"
         )
@@ -158,7 +161,7 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     if best >= wish.parts:
         return
     together = [
-        f"free {amount(int(free_bytes[mine].max(initial=0)))}" if each.bytes else "",
+        f"free {size(int(free_bytes[mine].max(initial=0)))}" if each.bytes else "",
         f"free {int(free_milli[mine].max(initial=0))}m" if each.milli else "",
     ]
     most = " and ".join(filter(None, together))
@@ -177,7 +180,7 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
         yield Reason(
             Code.FRAGMENTED,
             nodes,
-            f"{told}: {amount(sums[0])} and {sums[1]}m are free on {int(mine.sum())} {kind}, but not together",
+            f"{told}: {size(sums[0])} and {sums[1]}m are free on {int(mine.sum())} {kind}, but not together",
         )
 
 
@@ -205,7 +208,7 @@ def _less(placer: Placer, ask: Ask) -> str | None:
         share = request.share
         if share is None:
             continue
-        kind, wish = placer.ledger.parts.wish(ask.pool, (request,), HostAsk())
+        kind, wish = placer.ledger.parts.wish(ask.pool, (request,), NOTHING)
         stock = placer.ledger.parts.appraiser(ask.pool, kind).stock
         free = _free(stock, stock.share_at[share.name], wish, placer.ledger.pools[ask.pool].index)
         fold = request.count if request.same_device else 1
@@ -222,37 +225,19 @@ def _less(placer: Placer, ask: Ask) -> str | None:
             less = replace(share, memory_bytes=memory_bytes, compute_milli=compute_milli)
             requests = (*ask.requests[:at], replace(request, share=less), *ask.requests[at + 1 :])
             pool = placer.ledger.pools[ask.pool].index.pool
-            if fits(placer, placer.ask(pool, requests, ask.affinity, ask.profile, ask.host)):
+            if fits(placer, placer.ask(pool, requests, ask.affinity, ask.host, ask.profile)):
                 changes = []
                 if memory_bytes != share.memory_bytes and memory_bytes is not None:
-                    changes.append(f"memory {amount(memory_bytes)} instead of {amount(share.memory_bytes or 0)}")
+                    changes.append(f"memory {size(memory_bytes)} instead of {size(share.memory_bytes or 0)}")
                 if compute_milli != share.compute_milli:
                     changes.append(f"compute {compute_milli}m instead of {share.compute_milli}m")
                 return f"fits with {' and '.join(changes)} in request {request.name}"
     return None
 
 
-_TRIES = 8
-"""How many smaller parts are tried."""
-
-
 def _told(part: Part) -> str:
     sizes = [
-        "" if part.memory_bytes is None else amount(part.memory_bytes),
+        "" if part.memory_bytes is None else size(part.memory_bytes),
         "" if part.compute_milli is None else f"{part.compute_milli}m",
     ]
     return " and ".join(filter(None, sizes))
-
-
-def _cores(milli: int) -> str:
-    return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"
-
-
-def amount(number: int) -> str:
-    """Bytes in a unit in which they are a whole number, or rounded down to three digits at least."""
-    if number >= NO_LIMIT:
-        return "no limit"
-    for unit, power in _UNITS:
-        if number >> power and (not number & (1 << power) - 1 or number >> power >= 100):
-            return f"{number >> power}{unit}"
-    return str(number)

@@ -5,7 +5,10 @@
 3. Refuse what cannot be read: no such pool, no such device name, a claim that is on hold.
 4. For each lacking replica, the best place over all nodes beside what all others want (`demand`, `place`, `fit`); take
    it. Replicas are independent: those
-   that fit are placed. Counting comes before searching, and one refusal answers for all further replicas.
+   that fit are placed. Counting comes before searching, and one refusal answers for all further replicas. Replicas
+   that the network or an attribute binds together, and gangs, are placed together (`gang`).
+   A replica that fits beside the others only if these have other devices gets its place so, and when all are served the
+   whole is improved (`batch`).
 5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
    `nearest`).
 6. Count every pool.
@@ -19,23 +22,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
-from adjoin_allocator.alternatives import label, most_wanted, ways
+from adjoin_allocator.alternatives import label, ways
+from adjoin_allocator.batch import Batch
 from adjoin_allocator.bulk import bulk
-from adjoin_allocator.demand import Market, Round, want
+from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
+from adjoin_allocator.fabric import Fabrics
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
+from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
+from adjoin_allocator.gang_reasons import Desk, explain_gang
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice
-from adjoin_allocator.nearest import nearest
+from adjoin_allocator.lot import Unit
+from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice, PlacedReplica
+from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import service_order
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
+from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.shortage import share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant, granted
-from adjoin_allocator.terms import Objective
+from adjoin_allocator.terms import Objective, ReplicaState
 
 
 class Memo:
@@ -50,6 +60,9 @@ class Memo:
         self.nodes = Nodes()
         self.fitter = Fitter(bound)
         self.ledger = Ledger(self.nodes)
+        self.placer = Placer(self.nodes, self.fitter, self.ledger)
+        self.fabrics = Fabrics()
+        self.seats = SeatMemo(bound)
 
 
 def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
@@ -64,21 +77,23 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, Placer(memo.nodes, memo.fitter, ledger))
+        run = _Run(snapshot, ledger, memo.placer, memo.fabrics, memo.seats)
+        memo.fabrics.keep(snapshot.pools)
         for _, group in groupby(service_order(ledger.waiting, now), key=lambda claim: claim.priority):
             claims = list(group)
             run.fill(claims)
             for claim in claims:
                 run.serve(claim)
+        run.improve()
         run.explain()
         pools = {
-            name: PoolPlan(name=name, counts=pool.counts(), mismatches=pool.index.mismatches)
+            name: PoolPlan(name, pool.counts(), pool.index.mismatches, run.batch.pool_gap(name))
             for name, pool in ledger.pools.items()
         }
     finally:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
-    return Plan(claims=run.answers(), pools=pools, stats=Stats(run.served, run.states, len(shapes)))
+    return Plan(claims=run.answers(), pools=pools, stats=Stats(run.served, run.states, len(shapes), run.batch.struck))
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +105,7 @@ class _Waiting:
     placements: tuple[Placement, ...]
     missing: int
     limit: bool
+    gang: Gang | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -99,34 +115,47 @@ class _Run:
     snapshot: Snapshot
     ledger: Ledger
     placer: Placer
+    fabrics: Fabrics
+    seats: SeatMemo
     served: int = 0
     states: int = 0
+    batch: Batch = field(init=False)
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
     _rounds: dict[str, Round] = field(default_factory=dict)
     _early: dict[ClaimUID, dict[int, Placement]] = field(default_factory=dict)
+    """Replicas that were placed before their claims are served."""
+    _turns: dict[ClaimUID, int] = field(default_factory=dict)
+    """When each claim was served."""
+
+    def __post_init__(self) -> None:
+        self.batch = Batch(self.ledger, self.placer, self._elsewhere)
 
     def serve(self, claim: Claim) -> None:
         """Places what fits of a claim."""
         self.served += 1
+        self._turns[claim.uid] = self.served
         refusal = self._refusal(claim)
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
         pool = self.snapshot.pools[claim.pool]
         asks = tuple(
-            self.placer.ask(pool, way, claim.affinity, claim.profile, claim.host)
+            self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile)
             for way in ways(claim.requests)
-            if share_refusal(claim.pool, way, self.snapshot.shares) is None
+            if share_refusal(claim, way, self.snapshot.shares) is None
         )
+        if is_gang(claim):
+            self._serve_gang(claim, asks)
+            return
         early = self._early.get(claim.uid, {})
         missing = tuple(index for index in self.ledger.lacking[claim.uid] if index not in early)
         several = len(missing) > 1
         effort = Effort(known=set() if several else None)
         placements = list(early.values())
         obstacle: Obstacle | None = None
-        demand, wanted = self._demand(claim.pool), want(most_wanted(claim.requests), claim.affinity)
         left = list(asks)
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         for index in missing:
             spot = best(self.placer, left[0], effort, demand.beside(wanted))
             # What does not fit now fits none of the replicas after this one either.
@@ -134,10 +163,15 @@ class _Run:
                 del left[0]
                 effort = Effort(effort.states, set() if several else None)
                 spot = best(self.placer, left[0], effort, demand.beside(wanted))
-            if not isinstance(spot, Spot):
-                obstacle = spot
-                break
+            unit = Unit(claim, left[0], index, claim.priority, self.served)
+            if isinstance(spot, Obstacle):
+                room = self.batch.room(unit) if spot is not Obstacle.LIMIT else None
+                if room is None:
+                    obstacle = spot
+                    break
+                spot = room
             placements.append(self._place(left[0], index, spot))
+            self.batch.placed(unit, spot)
             if wanted is not None:
                 demand.served(wanted)
         placements.sort(key=lambda placement: placement.index)
@@ -154,16 +188,68 @@ class _Run:
         by_pool: dict[str, list[tuple[Claim, int, Ask]]] = {}
         for claim in claims:
             pool = self.snapshot.pools.get(claim.pool)
-            if pool is None or pool.objective is not Objective.THROUGHPUT or claim.gang_min is not None:
+            if pool is None or pool.objective is not Objective.THROUGHPUT or is_gang(claim):
                 continue
             if self._refusal(claim) is None and not any(request.first_of for request in claim.requests):
-                ask = self.placer.ask(pool, claim.requests, claim.affinity, claim.profile, claim.host)
+                ask = self.placer.ask(pool, claim.requests, claim.affinity, claim.host, claim.profile)
                 units = by_pool.setdefault(claim.pool, [])
                 units += ((claim, index, ask) for index in self.ledger.lacking[claim.uid])
         for units in by_pool.values():
             for at, spot in bulk(self.placer, [ask for _, _, ask in units]):
                 claim, index, ask = units[at]
                 self._early.setdefault(claim.uid, {})[index] = self._place(ask, index, spot)
+
+    def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...]) -> None:
+        """Places the members of a claim together: all that fit, or none of a gang that would be too small."""
+        gang = gang_of(self.placer, claim, asks, self.ledger.lacking[claim.uid])
+        demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
+        tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
+        outcome = arrange(self.placer, self.seats, tree, gang, demand.beside(wanted))
+        self.states += outcome.states
+        placements = []
+        for member in outcome.members:
+            spot = Spot(member.position, member.seat.fit)
+            placements.append(self._place(gang.asks[member.seat.ask], member.index, spot))
+            if wanted is not None:
+                demand.served(wanted)
+        missing = len(gang.missing) - len(placements)
+        if missing:
+            self._waiting.append(_Waiting(claim, asks, tuple(placements), missing, outcome.limit, gang))
+        else:
+            self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
+
+    def _elsewhere(self, unit: Unit) -> Spot | None:
+        """The best place for one replica that must leave the one it has."""
+        demand = self._demand(unit.claim.pool).beside(self.ledger.wanted(unit.claim))
+        spot = best(self.placer, unit.ask, Effort(), demand)
+        return spot if isinstance(spot, Spot) else None
+
+    def improve(self) -> None:
+        """Looks at all claims together when each is served."""
+        for waiting in self._waiting:
+            if waiting.gang is None and not waiting.limit:
+                claim, placed = waiting.claim, {placement.index for placement in waiting.placements}
+                self.batch.waits(
+                    Unit(claim, waiting.asks[-1], index, claim.priority, self._turns[claim.uid])
+                    for index in self.ledger.lacking[claim.uid]
+                    if index not in placed
+                )
+        changed = self.batch.improve()
+        anew = {units[0].claim.uid for units in changed}
+        self._waiting = [waiting for waiting in self._waiting if waiting.claim.uid not in anew]
+        for units in changed:
+            claim, asks = units[0].claim, (units[0].ask,)
+            placements = tuple(self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot)
+            missing = len(self.ledger.lacking[claim.uid]) - len(placements)
+            self._plans.pop(claim.uid, None)
+            if missing:
+                self._waiting.append(_Waiting(claim, asks, placements, missing, limit=False))
+            else:
+                self._add(ClaimPlan(uid=claim.uid, placements=placements, gap=0.0))
+        self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
+        for uid, gap in self.batch.gaps.items():
+            if uid in self._plans:
+                self._plans[uid] = replace(self._plans[uid], gap=gap)
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
@@ -180,11 +266,11 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity, claim.host)
+        why = flaw(pool, claim.requests, claim.affinity, claim.host) or gang_flaw(pool, claim)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
-        # One way is enough: a claim is refused when none of its ways can be read.
-        refused = [share_refusal(claim.pool, way, self.snapshot.shares) for way in ways(claim.requests)]
+        # One way is enough: a claim is refused when parts keep all of its ways from being looked for.
+        refused = [share_refusal(claim, way, self.snapshot.shares) for way in ways(claim.requests)]
         if refused[0] is not None and None not in refused:
             return refused[0]
         if pool.unavailable:
@@ -193,8 +279,11 @@ class _Run:
         return None
 
     def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
-        view = self.ledger.pools[ask.pool].index.views[spot.position]
         grant(self.placer, ask, spot)
+        return self._placement(ask, index, spot)
+
+    def _placement(self, ask: Ask, index: int, spot: Spot) -> Placement:
+        view = self.ledger.pools[ask.pool].index.views[spot.position]
         names = [request.name for request in ask.requests]
         devices = []
         for request, bit in granted(ask, spot.fit.masks):
@@ -209,19 +298,28 @@ class _Run:
         )
 
     def explain(self) -> None:
-        """Says why claims wait, against what is left when all are served. Equal asks have equal answers."""
+        """Says why claims wait, against what is left when all are served. Equal asks have equal answers, but for what
+        they wait for: who is served first would have it.
+        """
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
+        ahead: list[Ask] = []
         for waiting in self._waiting:
-            if waiting.limit:
+            if waiting.gang is not None:
+                answer: tuple[tuple[Reason, ...], str | None] = self._explain_gang(waiting.gang, waiting.placements)
+            elif waiting.limit:
                 nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
-                answer: tuple[tuple[Reason, ...], str | None] = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
+                answer = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
                 key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
                 found = known.get(key)
                 if found is None:
-                    found = known[key] = self._why(waiting)
-                answer = found
+                    found = self._why(waiting, ahead)
+                elif found[1] is not None and waits(found[1]):
+                    whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
+                    found = (found[0], changed(self.placer, whole))
+                answer = known[key] = found
+            ahead += waiting.asks
             self._add(
                 ClaimPlan(
                     uid=waiting.claim.uid,
@@ -231,17 +329,42 @@ class _Run:
                 )
             )
 
-    def _why(self, waiting: _Waiting) -> tuple[tuple[Reason, ...], str | None]:
-        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first."""
-        asks = waiting.asks
-        short = shortage(self.placer, asks[0])
-        found = reasons(diagnose(self.placer, asks[0])) if short is None else short[0]
+    def _explain_gang(self, gang: Gang, placements: Sequence[Placement]) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the rest of a gang waits, beside those that were placed just now."""
+        claim, now = gang.claim, {placement.index for placement in placements}
+        placed = tuple(PlacedReplica(one.index, one.node, ReplicaState.ALLOCATED, one.devices) for one in placements)
+        kept = tuple(one for one in claim.placed if one.index not in now)
+        rest = replace(claim, placed=(*kept, *placed))
+        missing = [index for index in gang.missing if index not in now]
+        ledger = self.ledger.pools[claim.pool]
+        tree = self.fabrics.tree(ledger.index, self.snapshot.nodes)
+        left = gang_of(self.placer, rest, gang.asks, missing)
+        hosts = self.ledger.hosts.version if claim.host != NOTHING else 0
+        key = (tree, gang.asks, claim.replicas, claim.gang_min, claim.fabric, tuple(missing), rest.placed, hosts)
+        return ledger.remembered(key, lambda: explain_gang(Desk(self.placer, self.seats, tree), left))
+
+    def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
+        """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same
+        as last time while all that they depend on is the same.
+        """
+        asks, claim = waiting.asks, waiting.claim
+        # A claim that has nothing is in nobody's way.
+        mine = claim.uid if claim.placed else None
+        key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
+        return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
+
+    def _reasoned(
+        self, asks: tuple[Ask, ...], ahead: Sequence[Ask], mine: ClaimUID | None
+    ) -> tuple[tuple[Reason, ...], str | None]:
+        short = [shortage(self.placer, ask) for ask in asks]
+        found = reasons(diagnose(self.placer, asks[0])) if short[0] is None else short[0][0]
         if len(asks) > 1:
             first, *others = found
             message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
             found = (replace(first, message=message), *others)
-        changes = (_change(self.placer, ask) for ask in asks)
-        return found, next((change for change in changes if change is not None), None)
+        whole = [ask for ask, why in zip(asks, short, strict=True) if why is None]
+        told = [why[1] for why in short if why is not None and why[1] is not None]
+        return found, (nearest(self.placer, whole, ahead, mine) if whole else None) or next(iter(told), None)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer
@@ -257,9 +380,3 @@ class _Run:
             elif claim.uid in plans:
                 answers[claim.uid] = plans[claim.uid]
         return answers
-
-
-def _change(placer: Placer, ask: Ask) -> str | None:
-    """The smallest change that would make an ask fit."""
-    short = shortage(placer, ask)
-    return nearest(placer, ask) if short is None else short[1]

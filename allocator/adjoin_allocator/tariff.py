@@ -87,28 +87,36 @@ def _weighed(
     waiting = tuple(replace(wanted, usual=0) for wanted in demand if wanted.waiting)
     question = replace(ask.question, demand=waiting) if waiting else ask.question
     prices, room = appraiser.tariff(replace(wish, part=None, share="", together=False))
+    states: dict[State, list[int]] = {}
+    for position, view in enumerate(ledger.index.views):
+        if position not in ledger.index.closed:
+            state = (view.shape, placer.nodes.sort(view, question), ledger.free[position])
+            states.setdefault(state, []).append(position)
     found: Found | None = None
     obstacle = Obstacle.COUNT
     bounds: list[tuple[Found, State]] = []
-    for state, positions in ledger.buckets(placer.nodes.sorts(ledger.index, question)).states.items():
+    for state, positions in states.items():
         answer = fitter.bound(form, state) if waiting else fitter.fit(form, state)
         if effort.spend(state, answer.states) > STATE_LIMIT:
             return effort.over()
         if isinstance(answer, Misfit):
             if answer.obstacle is Obstacle.LIMIT:
                 return effort.over()
-            obstacle = Obstacle.LINES if answer.obstacle is Obstacle.LINES else obstacle
+            if answer.obstacle is Obstacle.LINES and obstacle is Obstacle.COUNT:
+                obstacle = Obstacle.LINES
             continue
-        open_ = [(prices[position], position) for position in positions if room[position]]
-        if open_:
-            price, position = min(open_)
-            shape, _, free = state
-            load = 1 - free.bit_count() / shape.size
-            entry = (_priced(form.signature, answer.objective, int(price)), load, position, answer)
-            if not answer.exact:
-                bounds.append((entry, state))
-            elif found is None or entry[:3] < found[:3]:
-                found = entry
+        roomy = [(prices[position], position) for position in positions if room[position]]
+        if not roomy:
+            obstacle = Obstacle.HOST
+            continue
+        price, position = min(roomy)
+        shape, _, free = state
+        load = 1 - free.bit_count() / shape.size
+        entry = (_priced(form.signature, answer.objective, int(price)), load, position, answer)
+        if not answer.exact:
+            bounds.append((entry, state))
+        elif found is None or entry[:3] < found[:3]:
+            found = entry
     for entry, state in sorted(bounds, key=lambda each: each[0][:3]):
         if found is not None and entry[:3] > found[:3]:
             break
@@ -199,7 +207,7 @@ def _form(placer: Placer, ask: Ask) -> Form:
 def _sort(placer: Placer, ask: Ask, view: NodeView, eligible: tuple[int, ...], prices: dict[int, int]) -> Sort:
     values = tuple(view.values(name) for name in ask.question.attributes)
     stakes: tuple[Stake, ...] = tuple(((1 << bit,), (1,), price) for bit, price in sorted(prices.items()) if price)
-    return placer.nodes.sort(eligible, values, stakes)
+    return placer.nodes.sort_of(eligible, values, stakes)
 
 
 def grant(placer: Placer, ask: Ask, spot: Spot) -> None:
@@ -212,9 +220,7 @@ def grant(placer: Placer, ask: Ask, spot: Spot) -> None:
             for bit in bits(mask):
                 for _ in range(copies(request)):
                     ledger.take_part(ask.pool, spot.position, bit, request.share.placed)
-    if whole:
-        ledger.take(ask.pool, spot.position, whole)
-    ledger.take_host(ledger.pools[ask.pool].index.views[spot.position].name, ask.host)
+    ledger.take(ask.pool, spot.position, whole, ask.host)
 
 
 def copies(request: Request) -> int:

@@ -26,10 +26,12 @@ from itertools import combinations
 import networkx as nx
 
 from adjoin_allocator.cel import AttributeScalar, AttributeValue
-from adjoin_allocator.matrix import Matrix, MatrixError, parse_matrix
+from adjoin_allocator.formats import read_topology
+from adjoin_allocator.matrix import Matrix, MatrixError
 from adjoin_allocator.model import Device, DeviceID, MatrixText, Pool
+from adjoin_allocator.pci import pci_address
 from adjoin_allocator.results import Mismatch
-from adjoin_allocator.rows import Misfit, match_rows, names_of_rows, needs_uuid, pci_address, sight
+from adjoin_allocator.rows import Misfit, match_rows, names_of_rows, needs_uuid, sight
 from adjoin_allocator.terms import DeviceType, Scope
 from adjoin_allocator.wiring import LEVELS, Fact, Shape, Verdict, Wiring, bits, compile_wiring
 
@@ -154,10 +156,13 @@ def _essences(devices: Sequence[Device], aliases: _Aliases, matrix: MatrixText |
         return tuple([(DeviceType.OTHER, _NOBODY, "", values, tuple(map(type, values))) for values in found])
     gpu_ids = matrix.gpu_ids
     with_uuid = needs_uuid(gpu_ids)
+    parsed = _parsed(matrix.text)
+    by_address = bool(gpu_ids) or (isinstance(parsed, Matrix) and bool(parsed.addresses))
     essences = []
     for device in devices:
         driver, _, name = device.id
-        hardware_id = device.hardware_id if gpu_ids and (with_uuid or pci_address(device.hardware_id)) else ""
+        told = with_uuid or (by_address and pci_address(device.hardware_id))
+        hardware_id = device.hardware_id if told else ""
         values = tuple(map(device.attributes.get, _names_read(aliases, driver, with_uuid)))
         essences.append((device.type, DeviceID(driver, "", name), hardware_id, values, tuple(map(type, values))))
     return tuple(essences)
@@ -196,11 +201,12 @@ def _wire(
         tuple(_numa_fact(_read(device, numa)) for device in devices),
     )
     if matrix is None:
-        return _compile(facts, (), ""), None
+        return _compile(facts, (), 0, ""), None
     rows = _find_rows(matrix, everything, own, pci)
     if isinstance(rows, Misfit):
-        return _compile(facts, (), ""), rows.message
-    return _compile(facts, rows, matrix.text), None
+        return _compile(facts, (), 0, ""), rows.message
+    gpus = sum(1 << place for place, device in enumerate(devices) if device.type is DeviceType.GPU)
+    return _compile(facts, rows, gpus, matrix.text), None
 
 
 def _find_rows(
@@ -227,25 +233,35 @@ def _find_rows(
 def _parsed(text: str) -> Matrix | MatrixError:
     """The matrix, or why it is none, as a value: a refused text is as much worth keeping as a good one."""
     try:
-        return parse_matrix(text)
+        return read_topology(text)
     except MatrixError as error:
         return error
 
 
 @lru_cache(maxsize=SHAPES)
-def _compile(facts: tuple[tuple[_Key, ...], ...], rows: tuple[int | None, ...], text: str) -> Wiring:
-    """The wiring of one shape: facts in the order of `wiring.FACT_SCOPES`. Without a matrix that is used, no rows."""
+def _compile(facts: tuple[tuple[_Key, ...], ...], rows: tuple[int | None, ...], gpus: int, text: str) -> Wiring:
+    """The wiring of one shape: facts in the order of `wiring.FACT_SCOPES`. Without a matrix that is used, no rows.
+    `gpus` are the devices that are GPUs."""
     switches, roots, numas = (tuple(map(_fact, keys)) for keys in facts)
     matrix = _parsed(text) if rows else None
     if not isinstance(matrix, Matrix):
         return compile_wiring(Shape((switches, roots, numas)))
     printed = [None if row is None else matrix.numa[row] for row in rows]
     numas = tuple(fact or column for fact, column in zip(numas, printed, strict=True))
-    cells = tuple(
-        tuple(None if row is None or column is None else matrix.cells[row][column] for column in rows) for row in rows
+    cells = _between(matrix.cells, rows)
+    silent = sum(1 << device for device, row in enumerate(rows) if row in matrix.silent)
+    ways = _between(matrix.ways, rows) if matrix.ways else ()
+    return compile_wiring(Shape((switches, roots, numas), cells, gpus, silent, ways))
+
+
+def _between(words: Sequence[Sequence[str | None]], rows: Sequence[int | None]) -> tuple[tuple[str | None, ...], ...]:
+    """The words between the devices of these rows. Two devices of one row are parts of a card, on one switch port."""
+    return tuple(
+        tuple(
+            None if row is None or column is None else "PIX" if row == column else words[row][column] for column in rows
+        )
+        for row in rows
     )
-    gpus = sum(1 << device for device, row in enumerate(rows) if row is not None and row < len(matrix.gpus))
-    return compile_wiring(Shape((switches, roots, numas), cells, gpus))
 
 
 def _fact(key: _Key) -> Fact:

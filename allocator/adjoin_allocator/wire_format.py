@@ -14,7 +14,7 @@ Reading raises `FormatError` with the place. Nothing here reads or writes files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -248,6 +248,8 @@ def _make(hint: Any) -> _Codec:
         return _either(hint)
     if origin is tuple:
         return _items(get_args(hint))
+    if origin is Sequence:
+        return _items((*get_args(hint), Ellipsis))
     if origin is Mapping:
         return _mapping(*get_args(hint))
     if isinstance(hint, type) and issubclass(hint, StrEnum):

@@ -23,6 +23,10 @@ none, or    nothing                         nothing                          not
 no row
 ==========  ==============================  ===============================  ==========================================
 
+Three words are no program's; they stand for what XML files and other tables leave open: CPU proves NUMANode and denies
+NVLink and PCIeSwitch; ROOT denies all up to PCIeRoot; PCIE denies NVLink. And where such a text does not say what
+NVLinks a GPU has, no cell denies NVLink between it and another GPU.
+
 A scope is met when the matrix or an attribute proves it or (by attributes and over PCIe) a nearer one, unmet when one
 of them denies it, else unknown. So where matrix and attributes differ, the nearer of the two counts. Between two GPUs
 whose NUMA nodes are both known, those and no NODE or SYS cell decide NUMANode. A GPU's NUMA node is its attribute, else
@@ -39,7 +43,7 @@ from typing import NamedTuple, TypeVar
 
 import networkx as nx
 
-from adjoin_allocator.matrix import nvlinks
+from adjoin_allocator.matrix import NO_LINK, ONE_CPU, OTHER_ROOT, nvlinks
 from adjoin_allocator.terms import SCOPES, Scope
 
 MOST_LINKS = 64
@@ -49,7 +53,8 @@ _Cell = TypeVar("_Cell")
 
 LEVELS = ("NVLink", "PIX", "PHB", "NODE", "SYS")
 """The word of each rank, in the terms of `nvidia-smi topo`."""
-_RANK_OF_WORD = {"PIX": 1, "PXB": 1, "PHB": 2, "NODE": 3, "SYS": 4}
+_PRINTED = frozenset({"PIX", "PXB", "PHB", "NODE", "SYS"})
+_RANK_OF_WORD = {"PIX": 1, "PXB": 1, "PHB": 2, "NODE": 3, ONE_CPU: 3, "SYS": 4, OTHER_ROOT: 4, NO_LINK: 4}
 _PROVEN_BY_RANK = (
     frozenset({Scope.NVLINK, Scope.PCIE_SWITCH, Scope.PCIE_ROOT}),
     frozenset({Scope.PCIE_SWITCH, Scope.PCIE_ROOT, Scope.NUMA_NODE}),
@@ -60,6 +65,12 @@ _PROVEN_BY_RANK = (
 """What a cell proves, by the rank of its word: the table in the module's docstring."""
 _DENIED_BY_RANK = (frozenset[Scope](), *(frozenset(SCOPES[:rank]) for rank in range(1, 5)))
 """What a cell denies: everything nearer than its word, except that NVLink denies nothing."""
+_DENIED_BY_WORD = {
+    ONE_CPU: frozenset({Scope.NVLINK, Scope.PCIE_SWITCH}),
+    OTHER_ROOT: frozenset({Scope.NVLINK, Scope.PCIE_SWITCH, Scope.PCIE_ROOT}),
+    NO_LINK: frozenset({Scope.NVLINK}),
+}
+"""What words deny that leave something nearer open."""
 
 
 class Verdict(StrEnum):
@@ -163,12 +174,17 @@ class Shape(NamedTuple):
     Attributes:
         facts: A tuple of facts by device for each of `FACT_SCOPES`, in that order.
         cells: The matrix between the devices, None where it says nothing; empty without a matrix.
-        gpus: Mask of the devices that are GPU rows of the matrix.
+        gpus: Mask of the devices that are GPUs and in the matrix.
+        silent: Mask of the devices of which the matrix does not say what NVLinks they have.
+        ways: The words over PCIe alone, where they are told beside the NVLinks; else empty. They tell which parts two
+            devices share, and nothing of how near they are.
     """
 
     facts: tuple[tuple[Fact, ...], ...]
     cells: tuple[tuple[str | None, ...], ...] = ()
     gpus: int = 0
+    silent: int = 0
+    ways: tuple[tuple[str | None, ...], ...] = ()
 
 
 class _Pair(NamedTuple):
@@ -197,9 +213,12 @@ def compile_wiring(shape: Shape) -> Wiring:
         rank[one][other] = rank[other][one] = nearest
         decisive = pair.word if pair.word is not None and _rank_of(pair.word) == nearest else None
         fine[one][other] = fine[other][one] = _fineness(decisive)
-        level[one][other] = level[other][one] = decisive if decisive in _RANK_OF_WORD else LEVELS[nearest]
+        level[one][other] = level[other][one] = decisive if decisive in _PRINTED else LEVELS[nearest]
         if pair.word is not None and SCOPES[_rank_of(pair.word)] in pair.by_cell:
             wires.append((one, other, SCOPES[_rank_of(pair.word)]))
+        way = shape.ways[one][other] if shape.ways else None
+        if way is not None and way != pair.word and SCOPES[_rank_of(way)] in _PROVEN_BY_RANK[_rank_of(way)]:
+            wires.append((one, other, SCOPES[_rank_of(way)]))
         for scope in SCOPES:
             if scope in pair.met:
                 _mark(met[scope], one, other)
@@ -230,9 +249,12 @@ def _pair(shape: Shape, facts: Mapping[Scope, tuple[Fact, ...]], one: int, other
     denied: set[Scope] = set()
     if word is not None:
         by_cell |= _PROVEN_BY_RANK[_rank_of(word)]
-        denied |= _DENIED_BY_RANK[_rank_of(word)]
+        denied |= _DENIED_BY_WORD.get(word) or _DENIED_BY_RANK[_rank_of(word)]
+        both_gpus = shape.gpus >> one & shape.gpus >> other & 1
+        if both_gpus and (shape.silent >> one | shape.silent >> other) & 1:
+            denied.discard(Scope.NVLINK)
         numas = facts[Scope.NUMA_NODE][one], facts[Scope.NUMA_NODE][other]
-        if word == "NODE" and shape.gpus >> one & shape.gpus >> other & 1 and None not in numas:
+        if word in ("NODE", ONE_CPU) and both_gpus and None not in numas:
             by_cell.discard(Scope.NUMA_NODE)
     met = set(by_cell)
     for scope, values in facts.items():

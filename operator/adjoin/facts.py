@@ -28,17 +28,10 @@ from adjoin.api.names import (
 from adjoin.api.parse import parse_lenient
 from adjoin_allocator.cel import AttributeValue, Quantity, Version
 from adjoin_allocator.model import (
-    ClaimUID,
     DeviceID,
-    Eviction,
     Node,
-    Nomination,
-    PlacedDevice,
-    PlacedReplica,
-    PlacedShare,
     Taint,
 )
-from adjoin_allocator.terms import ReplicaState
 
 Raw = Mapping[str, Any]
 
@@ -107,75 +100,6 @@ def read_claim(obj: Raw) -> ClaimFacts:
         status=obj.get("status") or {},
         finalizers=tuple((obj.get("metadata") or {}).get("finalizers") or ()),
     )
-
-
-def read_placed(status: Raw) -> tuple[PlacedReplica, ...]:
-    """What a DeviceClaim's status says that it holds, by index; a replica without a state counts as Ready.
-
-    A state of a newer version counts as Ready too: its devices are held, and that is what matters here.
-    """
-    placed = []
-    for replica in (status.get("allocation") or {}).get("replicas") or ():
-        state = replica.get("state")
-        placed.append(
-            PlacedReplica(
-                index=replica.get("index") or 0,
-                node=replica.get("node") or "",
-                state=ReplicaState(state) if state in _STATES else ReplicaState.READY,
-                devices=_read_devices(replica.get("devices")),
-                allocated_at=_moment(replica.get("allocatedAt")),
-                ready_at=_moment(replica.get("readyAt")),
-            )
-        )
-    return tuple(sorted(placed, key=lambda replica: replica.index))
-
-
-def _read_devices(devices: Any) -> tuple[PlacedDevice, ...]:
-    return tuple(
-        PlacedDevice(
-            request=device.get("request") or "",
-            id=DeviceID(device.get("driver") or "", device.get("pool") or "", device.get("device") or ""),
-            hardware_id=device.get("id") or "",
-            share=_read_part(device.get("share")),
-        )
-        for device in devices or ()
-    )
-
-
-def read_nominated(status: Raw) -> tuple[Nomination, ...]:
-    """What a DeviceClaim's status says is held for it."""
-    return tuple(
-        Nomination(each.get("index") or 0, each.get("node") or "", _read_devices(each.get("devices")))
-        for each in status.get("nominated") or ()
-    )
-
-
-def read_evictions(status: Raw) -> tuple[Eviction, ...]:
-    """For whom a DeviceClaim was evicted lately, and when; one without a time counts as not remembered."""
-    found = []
-    for each in status.get("evictions") or ():
-        at = _moment(each.get("at"))
-        if at is not None:
-            found.append(Eviction(ClaimUID(each.get("byUID") or ""), at))
-    return tuple(found)
-
-
-_STATES = frozenset(ReplicaState)
-
-
-def _read_part(share: Raw | None) -> PlacedShare | None:
-    """The part of a device that is held, None for the whole."""
-    if not share:
-        return None
-    return PlacedShare(share.get("name") or "", share.get("slots"), share.get("memory"), share.get("compute"))
-
-
-def _moment(text: Any) -> float | None:
-    """A time in a status; one that cannot be read counts as not known."""
-    try:
-        return timestamp(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

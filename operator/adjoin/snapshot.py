@@ -17,11 +17,12 @@ from adjoin.api.defaults import replicas_of
 from adjoin.asked import read_share_spec, read_spec
 from adjoin.cache import View
 from adjoin.environment import ShareFacts
-from adjoin.facts import ClaimFacts, PodFacts, read_evictions, read_nominated, read_placed
+from adjoin.facts import ClaimFacts, PodFacts
+from adjoin.holdings import is_released, read_evictions, read_nominated, read_placed
 from adjoin.inventory import Inventory, asked_pool, own_tenant
 from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, Share
 from adjoin_allocator.results import Code
-from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.snapshot import Claims, Snapshot
 from adjoin_allocator.terms import HoldKind, ReplicaState
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -45,7 +46,7 @@ class SnapshotBuilder:
     def __init__(self) -> None:
         self._translated: dict[str, _Translated] = {}
         self._claims: dict[str, Claim] = {}
-        self._tuple: tuple[Claim, ...] = ()
+        self._kept = Claims(())
         self._last: tuple[View, Inventory] | None = None
         self._gated: Mapping[Named, str] = {}
         self._bound: Mapping[Named, tuple[PodFacts, ...]] = {}
@@ -78,9 +79,11 @@ class SnapshotBuilder:
             else:
                 own = translated[uid] = _Translated(facts, translate(uid, facts))
                 claims[uid] = self._settled(uid, self._complete(own, view, inventory))
-        made = tuple(claims.values())
-        if len(made) != len(self._tuple) or any(one is not other for one, other in zip(made, self._tuple, strict=True)):
-            self._tuple = made
+        # What changed is told apart, so that the allocator need not look for it among thousands.
+        put = [claim for uid, claim in claims.items() if self._claims.get(uid) is not claim]
+        drop = [ClaimUID(uid) for uid in self._claims if uid not in claims]
+        if put or drop:
+            self._kept = self._kept.edited(put, drop)
         self._translated, self._claims = translated, claims
         holds = find_holds(view, inventory, claims)
         if holds != self._holds:
@@ -89,7 +92,7 @@ class SnapshotBuilder:
             pools=inventory.pools,
             nodes=inventory.nodes,
             inventory=inventory.devices,
-            claims=self._tuple,
+            claims=self._kept,
             holds=self._holds,
             shares=self._share(view),
         )
@@ -182,6 +185,9 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
         # What it still holds is on its way back.
         placed = tuple(replace(replica, state=ReplicaState.RELEASING) for replica in placed)
         hold = ClaimHold(Code.SUSPENDED, "it is suspended: spec.suspend is true")
+    released = is_released(facts)
+    if released:
+        placed = tuple(replace(replica, state=ReplicaState.RELEASING) for replica in placed)
     return Claim(
         uid=ClaimUID(uid),
         namespace=facts.meta.namespace,
@@ -190,7 +196,7 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
         pool=spec.pool_ref.name if spec.pool_ref is not None else "",
         requests=asked.requests,
         affinity=asked.affinity,
-        replicas=replicas_of(spec),
+        replicas=0 if released else replicas_of(spec),
         priority=spec.priority,
         placed=placed,
         deleting=facts.meta.deleting is not None,

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from adjoin.api.names import ANNOTATION_REPLICA, FINALIZER, LABEL_POD
-from adjoin.facts import ClaimFacts, Meta, PodFacts, ResourceClaimFacts, read_placed
+from adjoin.facts import ClaimFacts, Meta, PodFacts, ResourceClaimFacts
+from adjoin.holdings import read_placed
 from adjoin_allocator.terms import ReplicaState
 
 USED_STATES: Final = (ReplicaState.IN_USE, ReplicaState.RELEASING, ReplicaState.FAILED)

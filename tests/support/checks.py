@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from tests.support.oracle import takes_claims
+from tests.support.oracle import Rooms, takes_claims
 from tests.support.parts_checks import assert_parts
 
 from adjoin_allocator import (
@@ -53,11 +53,26 @@ def assert_valid(snapshot: Snapshot, plan: Plan) -> None:
                 assert given.id not in taken, f"{given.id} goes to {claims[uid].name} but is taken: {taken[given.id]}"
                 if given.share is None:
                     taken[given.id] = f"claim {claims[uid].name}"
+    for uid, answer in plan.claims.items():
+        _assert_together(snapshot, devices, claims[uid], answer)
     for claim in snapshot.claims:
         if not claim.deleting and set(range(claim.replicas)) - {replica.index for replica in claim.placed}:
             assert claim.uid in plan.claims, f"claim {claim.name} lacks replicas and the plan says nothing of it"
+    _assert_hosts(snapshot, plan)
     _assert_counts(snapshot, plan, devices)
     assert_parts(snapshot, plan)
+
+
+def _assert_hosts(snapshot: Snapshot, plan: Plan) -> None:
+    """What is placed anew has room beside its devices on each node, with all that was there."""
+    rooms = Rooms(snapshot)
+    claims = {claim.uid: claim for claim in snapshot.claims}
+    for uid, answer in plan.claims.items():
+        for placement in answer.placements:
+            assert rooms.suffice(placement.node, claims[uid]), (
+                f"{claims[uid].name}/{placement.index}: {placement.node} has no room beside its devices"
+            )
+            rooms.use(placement.node, claims[uid])
 
 
 def _assert_answer(claim: Claim, answer: ClaimPlan) -> None:
@@ -203,6 +218,57 @@ def _pairable(small: Sequence[DeviceID], large: Sequence[DeviceID], met: set[tup
     ceiling = [one for one in small for _ in range(floor + bool(extra))]
     least = [one for one in small for _ in range(floor)]
     return served(large, ceiling) and served(least, large)
+
+
+def _assert_together(snapshot: Snapshot, devices: Mapping[DeviceID, Device], claim: Claim, answer: ClaimPlan) -> None:
+    """What must hold of all members: enough of a gang, one domain, segments, values over all of them."""
+    new = {placement.index: (placement.node, placement.devices) for placement in answer.placements}
+    if not new:
+        return
+    lost = set(answer.conflicts)
+    old = {
+        one.index: (one.node, one.devices)
+        for one in claim.placed
+        if one.index not in lost and one.index < claim.replicas and one.index not in new
+    }
+    alive = [one for one in claim.placed if one.index in old and one.state is not ReplicaState.RELEASING]
+    if claim.gang_min is not None and not alive:
+        assert len(new) >= claim.gang_min, f"{claim.name}: {len(new)} members of at least {claim.gang_min} are placed"
+    members = {**old, **new}
+    fabric, pool = claim.fabric, snapshot.pools[claim.pool]
+
+    def domain(index: int, level: str) -> tuple[str | None, ...]:
+        node = snapshot.nodes.get(members[index][0])
+        names = [one.name for one in pool.fabric]
+        return tuple(node.labels.get(one.node_label) if node else None for one in pool.fabric[: names.index(level) + 1])
+
+    def together(indexes: Sequence[int], level: str, what: str) -> None:
+        domains = {domain(index, level) for index in indexes}
+        assert len(domains) == 1, f"{claim.name}: {what} lie in {len(domains)} domains of level {level}"
+        assert all(next(iter(domains))), f"{claim.name}: {what} are in no domain of level {level}"
+
+    if fabric.required:
+        together(list(members), fabric.required, "members")
+    if fabric.segment is not None:
+        for first in range(0, claim.replicas, fabric.segment.size):
+            segment = [index for index in members if first <= index < first + fabric.segment.size]
+            if any(index in new for index in segment):
+                together(segment, fabric.segment.level, f"members {segment}")
+    for line in claim.affinity:
+        if not line.over_gang:
+            continue
+        sets = [
+            attribute_values(devices[given.id], pool, line.attribute) or frozenset()
+            for _, held in members.values()
+            for given in held
+            if given.id in devices and given.request.partition("/")[0] in line.requests
+        ]
+        if line.policy is Policy.MATCH:
+            assert frozenset.intersection(*sets), f"{claim.name}: members share no value of {line.attribute}"
+        else:
+            assert all(sets), f"{claim.name}: {line.attribute} is unknown on a device"
+            repeated = [one & other for one, other in combinations(sets, 2) if one & other]
+            assert not repeated, f"{claim.name}: members are not distinct in {line.attribute}"
 
 
 def _assert_counts(snapshot: Snapshot, plan: Plan, devices: Mapping[DeviceID, Device]) -> None:

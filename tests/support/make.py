@@ -19,6 +19,8 @@ from adjoin_allocator import (
     DeviceID,
     DeviceName,
     DeviceType,
+    Fabric,
+    FabricLevel,
     Hold,
     HoldKind,
     Node,
@@ -30,6 +32,7 @@ from adjoin_allocator import (
     ReplicaState,
     Request,
     Scope,
+    Segment,
     Share,
     ShareAsk,
     ShareMode,
@@ -215,6 +218,35 @@ def after(before: Claim, placements: Iterable[Placement], state: ReplicaState = 
     new = tuple(PlacedReplica(one.index, one.node, state, one.devices) for one in placements)
     kept = tuple(old for old in before.placed if old.index not in {one.index for one in new})
     return replace(before, placed=(*kept, *new))
+
+
+BLOCK, RACK = FabricLevel("block", "net/block"), FabricLevel("rack", "net/rack")
+"""Two levels of a fabric, coarse to fine."""
+
+
+def racked(name: str, rack: str | None = None, block: str | None = "b1", **more: Any) -> Node:
+    """A node under a rack and a block; None is no label."""
+    labels = {BLOCK.node_label: block, RACK.node_label: rack}
+    return node(name, labels={key: value for key, value in labels.items() if value is not None}, **more)
+
+
+def fabric_pool(**more: Any) -> Pool:
+    """A pool with blocks and racks."""
+    return pool(**{"fabric": (BLOCK, RACK), **more})
+
+
+def gang(name: str = "claim", *asked: Request | Affinity, replicas: int = 2, **more: Any) -> Claim:
+    """A claim whose replicas are placed together: all of them, when no `gang_min` is given. `required`, `preferred` and
+    `segment` (size and level) are its conditions on the fabric.
+    """
+    segment = more.pop("segment", None)
+    fabric = Fabric(more.pop("required", ""), more.pop("preferred", ""), Segment(*segment) if segment else None)
+    return claim(name, *asked, replicas=replicas, fabric=fabric, **{"gang_min": replicas, **more})
+
+
+def over_gang(line: Affinity) -> Affinity:
+    """The line over all members instead of each."""
+    return replace(line, over_gang=True)
 
 
 def hold(kind: HoldKind = HoldKind.FOREIGN, holder: str = "ResourceClaim other/theirs") -> Hold:

@@ -23,6 +23,7 @@ from adjoin_allocator import (
     Policy,
     Pool,
     Profile,
+    ReplicaState,
     Request,
     Scope,
     Snapshot,
@@ -44,6 +45,7 @@ def decide(snapshot: Snapshot, now: float) -> Mapping[ClaimUID, tuple[Chosen | N
     held = {device.id for claim in snapshot.claims for replica in claim.placed for device in replica.devices}
     held |= set(snapshot.holds)
     answers: dict[ClaimUID, tuple[Chosen | None, ...]] = {}
+    rooms = Rooms(snapshot)
     everybody: Counter[Wish] = Counter()
     at_first: Counter[Wish] = Counter()
     for claim in snapshot.claims:
@@ -66,11 +68,12 @@ def decide(snapshot: Snapshot, now: float) -> Mapping[ClaimUID, tuple[Chosen | N
                 for one in everybody
                 for mine in [one == wish(claim)]
             }
-            tries = (best_place(snapshot, one, held, wishes) for one in ways(claim))
+            tries = (best_place(snapshot, one, held, wishes, rooms) for one in ways(claim))
             best = next((found for found in tries if found is not None), None)
             chosen.append(None if best is None else best[1])
             if best is not None:
                 waiting[wish(claim)] -= 1
+                rooms.use(best[1][0], claim)
                 held |= {device for devices in best[1][1] for device in devices}
         answers[claim.uid] = tuple(chosen)
     return answers
@@ -78,6 +81,34 @@ def decide(snapshot: Snapshot, now: float) -> Mapping[ClaimUID, tuple[Chosen | N
 
 def _lacking(claim: Claim) -> int:
     return claim.replicas - len({replica.index for replica in claim.placed if replica.index < claim.replicas})
+
+
+class Rooms:
+    """CPU and memory that nodes have left beside devices."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.nodes = snapshot.nodes
+        self.used: dict[str, list[int]] = {name: [0, 0] for name in snapshot.nodes}
+        for claim in snapshot.claims:
+            for replica in claim.placed:
+                if not claim.deleting and not replica.bound and replica.state is not ReplicaState.RELEASING:
+                    self.use(replica.node, claim)
+
+    def use(self, node: str, claim: Claim) -> None:
+        """A replica's pod will need it."""
+        self.used[node][0] += claim.host.cpu_milli
+        self.used[node][1] += claim.host.memory_bytes
+
+    def suffice(self, name: str, claim: Claim) -> bool:
+        """Whether one replica more has room."""
+        node, (cpu, memory) = self.nodes[name], self.used[name]
+        return all(
+            not asked or limit is None or limit - used - taken >= asked
+            for limit, used, taken, asked in (
+                (node.cpu_milli, node.cpu_used_milli, cpu, claim.host.cpu_milli),
+                (node.memory_bytes, node.memory_used_bytes, memory, claim.host.memory_bytes),
+            )
+        )
 
 
 def ways(claim: Claim) -> Iterator[Claim]:
@@ -117,13 +148,17 @@ def wish(claim: Claim) -> Wish:
 
 
 def best_place(
-    snapshot: Snapshot, claim: Claim, held: Iterable[DeviceID], wishes: Wishes | None = None
+    snapshot: Snapshot,
+    claim: Claim,
+    held: Iterable[DeviceID],
+    wishes: Wishes | None = None,
+    rooms: Rooms | None = None,
 ) -> tuple[Any, Chosen] | None:
     """The least objective over all nodes, and where; beside what others wish."""
     pool = snapshot.pools[claim.pool]
     found = []
     for name in sorted(snapshot.inventory, key=natural_key):
-        if not takes_claims(snapshot.nodes[name], pool):
+        if not takes_claims(snapshot.nodes[name], pool) or (rooms and not rooms.suffice(name, claim)):
             continue
         beside = snapshot.inventory[name]
         devices = [device for device in beside if device.device_pool == pool.name]

@@ -24,7 +24,7 @@ def shareable(share: Share, device: Device) -> int:
 
 
 def assert_parts(snapshot: Snapshot, plan: Plan) -> None:
-    """No byte, no thousandth of a card and no part of a host is given twice, and nobody shares what is held whole."""
+    """No byte, no thousandth of a card and  is given twice, and nobody shares what is held whole."""
     devices = {device.id: device for given in snapshot.inventory.values() for device in given}
     whole: set[DeviceID] = set(snapshot.holds)
     parts: dict[DeviceID, list[PlacedDevice]] = defaultdict(list)
@@ -60,7 +60,6 @@ def assert_parts(snapshot: Snapshot, plan: Plan) -> None:
         given_now = any(part.share and part.share.name == name for device in fresh for part in parts[device])
         if share is not None and share.max_devices is not None and given_now:
             assert number <= share.max_devices, f"{number} devices are split as {name}, at most {share.max_devices} may"
-    _assert_hosts(snapshot, plan)
 
 
 def _assert_spread(claim: Claim, given: tuple[PlacedDevice, ...]) -> None:
@@ -82,22 +81,3 @@ def _assert_room(snapshot: Snapshot, device: Device, held: list[PlacedDevice]) -
     compute = sum(each.share.compute_milli or 0 for each in held if each.share)
     assert compute <= 1000, f"{device.id}: {compute}m are given"
 
-
-def _assert_hosts(snapshot: Snapshot, plan: Plan) -> None:
-    used: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    fresh = set()
-    for claim in snapshot.claims:
-        places = [replica.node for replica in claim.placed if not replica.bound]
-        answer = plan.claims.get(claim.uid)
-        new = [placement.node for placement in answer.placements] if answer else []
-        for node in (*places, *new):
-            used[node][0] += claim.host.cpu_milli
-            used[node][1] += claim.host.memory_bytes
-        if claim.host.cpu_milli or claim.host.memory_bytes:
-            fresh.update(new)
-    for name in fresh:
-        node = snapshot.nodes[name]
-        if node.cpu_milli is not None:
-            assert used[name][0] + node.cpu_used_milli <= node.cpu_milli, f"{name}: its CPUs are given twice"
-        if node.memory_bytes is not None:
-            assert used[name][1] + node.memory_used_bytes <= node.memory_bytes, f"{name}: its memory is given twice"

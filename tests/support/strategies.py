@@ -18,10 +18,13 @@ from adjoin_allocator import (
     Alternative,
     Claim,
     Device,
+    HoldKind,
+    HostAsk,
     MatrixText,
     Policy,
     Pool,
     Profile,
+    ReplicaState,
     Request,
     Scope,
     Snapshot,
@@ -38,6 +41,7 @@ _standing = st.sampled_from((Standing.OFFERED,) * 9 + (Standing.UNHEALTHY, Stand
 
 
 _profile = st.sampled_from((Profile.BALANCED, Profile.BALANCED, *Profile))
+_host = st.sampled_from((*[HostAsk()] * 5, HostAsk(cpu_milli=1000), HostAsk(500, 1 << 30)))
 _strategy = st.sampled_from((Strategy.LEAST_FRAGMENTATION, Strategy.LEAST_FRAGMENTATION, *Strategy))
 
 
@@ -123,6 +127,7 @@ def claims(draw: st.DrawFn, name: str, number: int = 0) -> Claim:
         priority=draw(st.sampled_from((0, 0, 5))),
         created=make.NOW + draw(st.integers(0, 2)) + number / 100,
         profile=draw(_profile),
+        host=draw(_host),
     )
 
 
@@ -166,10 +171,24 @@ def snapshots(draw: st.DrawFn, nodes: int = 3, most: int = 9, waiting: int = 3) 
             texts[name] = MatrixText("topo/matrix", draw(matrices(given)))
     held = [one for one in devices if draw(st.integers(0, 7)) == 0]
     asked = [draw(claims(f"claim-{number}", number)) for number in range(draw(st.sampled_from((1, 1, waiting))))]
-    if held:
-        asked.insert(0, make.holding("holder", held[:1], created=make.NOW - 100))
-    pool: Pool = make.pool(matrices=texts, strategy=draw(_strategy))
-    return make.snapshot(devices, asked, pools=[pool], holds={one.id: make.hold() for one in held[1:]})
+    holds = {}
+    for number, one in enumerate(held):
+        way = draw(st.sampled_from(("claim", "claim", "releasing", "deleting", "foreign", "returning")))
+        if way in ("foreign", "returning"):
+            kind = HoldKind.FOREIGN if way == "foreign" else HoldKind.RELEASING
+            holds[one.id] = make.hold(kind, f"ResourceClaim other/{way}-{number // 2}")
+        else:
+            state = ReplicaState.RELEASING if way == "releasing" else ReplicaState.READY
+            more = {"created": make.NOW - 100, "state": state, "deleting": way == "deleting"}
+            asked.insert(0, make.holding(f"holder-{number}", [one], **more))
+    # The oracle serves one claim after the other, as the walk does alone.
+    pool: Pool = make.pool(matrices=texts, strategy=draw(_strategy), optimise_milliseconds=0)
+    limits = st.sampled_from(((None, None), (None, None), (1000, None), (2500, 1 << 30)))
+    objects = []
+    for name in dict.fromkeys(one.node for one in devices):
+        cpu, memory = draw(limits)
+        objects.append(make.node(name, cpu_milli=cpu, memory_bytes=memory))
+    return make.snapshot(devices, asked, pools=[pool], holds=holds, nodes=objects)
 
 
 @st.composite

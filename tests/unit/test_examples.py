@@ -1,7 +1,8 @@
 """Every example runs offline through `plan`, exactly as its README says.
 
-In a README a block of `sh` with `kubectl adjoin plan …` is run from the root of the repository; a block of `text` right
-after it is what it prints, and "Exit status: N" after that is how it ends when that is not 0.
+In a README a block of `sh` with `kubectl adjoin …` is run from the root of the repository; a block of `text` right
+after it is what it prints, and "Exit status: N" after that is how it ends when that is not 0. So it is with the README
+of the repository.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.support import machines
-from tests.support.planning import run_plan
+from tests.support.command import run
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
-COMMAND = "kubectl adjoin plan "
+COMMAND = "kubectl adjoin "
 BLOCKS = re.compile(
     r"```sh\n(?P<commands>.*?)```\n\s*```text\n(?P<output>.*?)```(?:\n\s*Exit status: (?P<status>\d))?", re.DOTALL
 )
@@ -43,7 +44,7 @@ def blocks(example: Path) -> list[Block]:
     ]
 
 
-SHOWN = [block for example in EXAMPLES for block in blocks(example)]
+SHOWN = [block for example in (*EXAMPLES, ROOT) for block in blocks(example)]
 
 
 def test_there_is_an_example_for_every_scenario() -> None:
@@ -67,7 +68,7 @@ def test_every_example_shows_a_plan(example: Path) -> None:
 @pytest.mark.parametrize("block", SHOWN, ids=lambda block: f"{block.example.name}: {block.command}")
 def test_the_readme_says_what_the_plan_prints(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    ran = run_plan(*shlex.split(block.command.removeprefix(COMMAND)))
+    ran = run(*shlex.split(block.command.removeprefix(COMMAND)))
     assert ran.out == block.output
     assert ran.status == block.status
 

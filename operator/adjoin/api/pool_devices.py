@@ -171,7 +171,8 @@ class ConfigMapKey(BaseModel):
 
     name: ObjectName = Field(description="Name of the ConfigMap.")
     key: Annotated[str, Field(min_length=1, max_length=253, pattern=CONFIG_KEY)] = Field(
-        description="Key of the text. <key>.gpus may list a PCI address or uuid per GPU row."
+        description="Key of the text. <key>.gpus may list a PCI address or uuid per GPU row, one a line, in the order "
+        "of the rows (of XML: of the GPUs' PCI addresses)."
     )
 
 
@@ -184,7 +185,10 @@ class TopologyMatrix(BaseModel):
         default=None,
         description="Nodes of this shape. Absent or empty: every node. The first entry that matches counts.",
     )
-    config_map_ref: ConfigMapKey = Field(description="Text of `nvidia-smi topo -m`.")
+    config_map_ref: ConfigMapKey = Field(
+        description="Text of `nvidia-smi topo -m` or of `rocm-smi --showtopo`, or XML of hwloc 2 (`lstopo --of xml`) "
+        "or NCCL (NCCL_TOPO_DUMP_FILE); the text itself tells which."
+    )
 
 
 class FabricLevel(BaseModel):

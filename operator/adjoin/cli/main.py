@@ -108,7 +108,50 @@ def _parser() -> argparse.ArgumentParser:
     )
     plan.set_defaults(command=_plan)
     add_inquiries(commands)
+    _add_topology(commands)
     return parser
+
+
+def _add_topology(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    topology = commands.add_parser(
+        "topology",
+        help="how a node is wired and who has its devices",
+        description="Shows a node as a tree of NUMA nodes, root complexes, switches and devices, with its NVLink "
+        "groups and who holds what: of a cluster, or of objects from files. Exit status: 0, 1 the cluster cannot be "
+        "read, 2 an unknown node or bad input.",
+    )
+    topology.add_argument("node", metavar="NODE", help="name of the node")
+    topology.add_argument(
+        "-f",
+        "--filename",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="file or directory with YAML or JSON, or - for the standard input, instead of a cluster; may be given "
+        "several times",
+    )
+    topology.add_argument(
+        "-o", "--output", choices=("tree", "json", "yaml"), default="tree", help="format of the output (default: tree)"
+    )
+    topology.add_argument("--svg", metavar="FILE", help="draw the node into this file too")
+    topology.add_argument(
+        "-n",
+        "--namespace",
+        "--operator-namespace",
+        default="",
+        help="the operator's namespace: whose ConfigMaps count (default: found in the cluster)",
+    )
+    topology.add_argument("--kubeconfig", help="path of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config)")
+    topology.add_argument("--context", help="context in the kubeconfig (default: its current one)")
+    topology.set_defaults(command=_topology)
+
+
+def _topology(parsed: argparse.Namespace) -> int:
+    from adjoin.cli.source import Where
+    from adjoin.cli.topology import topology_command
+
+    where = Where(tuple(parsed.filename), parsed.kubeconfig, parsed.context, parsed.namespace)
+    return topology_command(where, parsed.node, parsed.output, parsed.svg)
 
 
 def _plan(parsed: argparse.Namespace) -> int:

@@ -18,7 +18,8 @@ from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Nomination
 from adjoin.api.defaults import replicas_of
 from adjoin.api.parse import dump, without_nulls
 from adjoin.cli.documents import UnreadableInput
-from adjoin.facts import ClaimFacts, PoolFacts, read_placed
+from adjoin.facts import ClaimFacts, PoolFacts
+from adjoin.holdings import is_released, read_placed
 from adjoin.inventory import Inventory
 from adjoin.lifecycle import contested, device_entry, entries, evicting, rfc3339
 from adjoin.status import nomination_entries, pool_status
@@ -104,7 +105,7 @@ def _claim(
     now: float,
 ) -> ClaimOutcome:
     suspended = facts.claim.spec.suspend
-    wanted = 0 if suspended else replicas_of(facts.claim.spec)
+    wanted = 0 if suspended or is_released(facts) else replicas_of(facts.claim.spec)
     deleting = facts.meta.deleting is not None
     replicas: dict[int, Json] = {}
     for entry in entries(facts):

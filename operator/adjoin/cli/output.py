@@ -10,7 +10,10 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 WIDTH = 120
 
@@ -32,12 +35,10 @@ def as_text(shown: Mapping[str, Any], output: str) -> str:
 
 
 def _tables(shown: Mapping[str, Any]) -> str:
-    from rich.console import Console
     from rich.table import Table
 
-    tty = sys.stdout.isatty()
     text = io.StringIO()
-    console = Console(file=text, width=None if tty else WIDTH, force_terminal=tty, highlight=False)
+    console = console_for(text)
     claims = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("CLAIM", "PHASE", "REPLICA", "NODE", "DEVICES", "LOCALITY"):
         claims.add_column(column, overflow="fold")
@@ -67,7 +68,19 @@ def _tables(shown: Mapping[str, Any]) -> str:
         if shown["claims"]:
             console.print()
         console.print(pools)
-    # Cells are padded to the width of their column; nobody needs that at the end of a line.
+    return trimmed(text)
+
+
+def console_for(text: io.StringIO) -> Console:
+    """A console that writes for the standard output into `text`."""
+    from rich.console import Console
+
+    tty = sys.stdout.isatty()
+    return Console(file=text, width=None if tty else WIDTH, force_terminal=tty, highlight=False)
+
+
+def trimmed(text: io.StringIO) -> str:
+    """What was written. Cells are padded to the width of their column; nobody needs that at the end of a line."""
     return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 

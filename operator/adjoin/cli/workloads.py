@@ -1,8 +1,9 @@
 """Do the pods of workloads fit the claims that they name?
 
 In come Deployments, StatefulSets, Jobs, JobSets and pods, and the claims of the input; out come sentences about pods
-that would wait for ever: a label that names no claim of their namespace, more pods than the claim has replicas,
-requests or containers that do not exist, devices that no driver could give them.
+that would wait for ever: a label that names no claim of their namespace, more pods than the claim has replicas, a
+replica that does not exist or that several pods name, requests or containers that do not exist, devices that no driver
+could give them.
 
 Only what a template says is looked at; nothing here places anything.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from adjoin.api import DeviceClaim
@@ -33,6 +34,8 @@ class Template:
         metadata: The template's metadata.
         spec: The template's pod spec.
         pods: How many of them want devices at the same time.
+        names: The replicas that they name by the index that their controller gives them, each as often as it is named;
+            empty for pods that take any replica.
     """
 
     owner: str
@@ -40,6 +43,7 @@ class Template:
     metadata: Mapping[str, Any]
     spec: Mapping[str, Any]
     pods: int
+    names: tuple[int, ...] = ()
 
 
 def check_workloads(
@@ -77,7 +81,44 @@ def check_workloads(
                 f"{owners}: {pods} pods name DeviceClaim {namespace}/{name}, which has {_count(replicas, 'replica')}: "
                 f"{pods - replicas} would wait"
             )
+        else:
+            problems += _misnamed(users, f"DeviceClaim {namespace}/{name}", replicas)
     return problems
+
+
+def _misnamed(users: Sequence[Template], claim: str, replicas: int) -> Iterator[str]:
+    """Replicas that pods name by their index and that are not there, or are another pod's."""
+    named: dict[int, list[str]] = {}
+    for user in users:
+        # An annotation that names no replica is told with its text.
+        chosen = ANNOTATION_REPLICA in _mapping(user.metadata.get("annotations"))
+        for index in user.names:
+            if index < replicas or not chosen:
+                named.setdefault(index, []).append(user.owner)
+    beyond = [index for index in named if index >= replicas]
+    if beyond:
+        owners = ", ".join(dict.fromkeys(owner for index in beyond for owner in named[index]))
+        yield (
+            f"{owners}: pods of index {_span(beyond)} name replicas that {claim} does not have: "
+            f"it has 0 to {replicas - 1}"
+        )
+    twice = [index for index, owners in named.items() if len(owners) > 1 and index < replicas]
+    if twice:
+        owners = ", ".join(dict.fromkeys(owner for index in twice for owner in named[index]))
+        yield (
+            f"{owners}: several pods have index {_span(twice)} and name the same replica of {claim}, "
+            "which serves one pod at a time"
+        )
+
+
+def _span(numbers: Sequence[int]) -> str:
+    """`3`, or `0 to 3`, or the first few."""
+    ordered = sorted(numbers)
+    if len(ordered) == 1:
+        return str(ordered[0])
+    if ordered[-1] - ordered[0] == len(ordered) - 1:
+        return f"{ordered[0]} to {ordered[-1]}"
+    return ", ".join(map(str, ordered[:5])) + (" …" if len(ordered) > 5 else "")
 
 
 def _count(number: int, noun: str) -> str:
@@ -132,17 +173,22 @@ def templates(document: Document) -> Iterator[Template]:
         case "Pod":
             finished = _mapping(body.get("status")).get("phase") in ("Succeeded", "Failed")
             yield Template(owner, namespace, meta, spec, 0 if finished else 1)
-        case "Deployment" | "StatefulSet" | "ReplicaSet":
+        case "Deployment" | "ReplicaSet":
             yield _template(owner, namespace, spec, _number(spec.get("replicas"), 1))
+        case "StatefulSet":
+            count, first = _number(spec.get("replicas"), 1), _number(_mapping(spec.get("ordinals")).get("start"), 0)
+            yield _template(owner, namespace, spec, count, range(first, first + count))
         case "Job":
             yield _job(owner, namespace, spec)
         case "CronJob":
             yield _job(owner, namespace, _mapping(_mapping(spec.get("jobTemplate")).get("spec")))
         case "JobSet":
             for replicated in _sequence(spec.get("replicatedJobs")):
-                job = _job(owner, namespace, _mapping(_mapping(_mapping(replicated).get("template")).get("spec")))
+                spec = _mapping(_mapping(_mapping(replicated).get("template")).get("spec"))
+                job = _job(owner, namespace, {"completionMode": "Indexed", **spec})
                 jobs = _number(_mapping(replicated).get("replicas"), 1)
-                yield Template(owner, namespace, job.metadata, job.spec, job.pods * jobs)
+                # Every Job counts its pods from 0.
+                yield replace(job, pods=job.pods * jobs, names=job.names * jobs)
 
 
 def _job(owner: str, namespace: str, spec: Mapping[str, Any]) -> Template:
@@ -150,13 +196,20 @@ def _job(owner: str, namespace: str, spec: Mapping[str, Any]) -> Template:
     runs at once."""
     parallelism = _number(spec.get("parallelism"), 1)
     completions = _number(spec.get("completions"), 1 if spec.get("parallelism") is None else parallelism)
-    pods = completions if spec.get("completionMode") == "Indexed" else min(parallelism, completions)
-    return _template(owner, namespace, spec, pods)
+    if spec.get("completionMode") == "Indexed":
+        return _template(owner, namespace, spec, completions, range(completions))
+    return _template(owner, namespace, spec, min(parallelism, completions))
 
 
-def _template(owner: str, namespace: str, spec: Mapping[str, Any], pods: int) -> Template:
+def _template(owner: str, namespace: str, spec: Mapping[str, Any], pods: int, names: Iterable[int] = ()) -> Template:
     template = _mapping(spec.get("template"))
-    return Template(owner, namespace, _mapping(template.get("metadata")), _mapping(template.get("spec")), pods)
+    metadata = _mapping(template.get("metadata"))
+    chosen = _mapping(metadata.get("annotations")).get(ANNOTATION_REPLICA)
+    if chosen is not None:
+        # The annotation counts more than the index; what is no number is told elsewhere.
+        text = str(chosen)
+        names = [int(text)] * pods if text.isascii() and text.isdigit() else ()
+    return Template(owner, namespace, metadata, _mapping(template.get("spec")), pods, tuple(names))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -10,10 +10,11 @@ from adjoin.api.names import FINALIZER
 from adjoin.api.pool_policy import Guard
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
 from adjoin.delivery import Cargo, Notice, assign, event_step, hand_over, parts, pod_patch
-from adjoin.facts import ClaimFacts, PodFacts, read_evictions, read_placed
+from adjoin.facts import ClaimFacts, PodFacts
+from adjoin.holdings import read_evictions, read_placed
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.inventory import Inventory, asked_pool
-from adjoin.lifecycle import Member, add_finalizer, drop_finalizer, enter, entries, evicting, review
+from adjoin.lifecycle import Member, add_finalizer, drop_finalizer, enter, entries, evicting, review, runs_out_at
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.results import ClaimPlan
@@ -42,7 +43,10 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     ailing, blocked = _health(members, scene.inventory.pools.get(pool_name), scene)
     if evicted is not None and evicted.indexes <= evicting(claim):
         evicted = None
-    status = claim_status(claim, members, plan, scene.boot_ids, ailing, now, evicted)
+    end = runs_out_at(claim)
+    work.wake(end)
+    over = end is not None and end <= now
+    status = claim_status(claim, members, plan, scene.boot_ids, ailing, now, evicted, over)
     patch = merge_patch(claim.status, status)
     if patch and not fresh and gist(status) == gist(claim.status):
         due, next_turn = turn(meta.uid, CLAIM_WORDS_SECONDS, now)
@@ -217,7 +221,8 @@ def _cargo(claim: ClaimFacts, member: Member, pool: str, guarded: bool, inventor
     devices = {request: tuple(group) for request, group in by_request.items()}
     ids = (device.id for group in by_request.values() for device in group)
     bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
-    return Cargo(claim, member.index, member.node, devices, pool, guarded, bindings)
+    shared = tuple(dict.fromkeys(each.request for each in _placed(member) if each.share is not None))
+    return Cargo(claim, member.index, member.node, devices, pool, guarded, bindings, shared)
 
 
 def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from adjoin.api.names import LABEL_POD
 from adjoin.decision.scene import Scene
-from adjoin.facts import ClaimFacts, read_evictions
+from adjoin.facts import ClaimFacts
+from adjoin.holdings import read_evictions
 from adjoin.intents import Intent
 from adjoin.inventory import asked_pool
 from adjoin.lifecycle import entries

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from adjoin.decision.scene import ORDER_SHOW, Scene, Work, turn
-from adjoin.facts import PoolFacts, read_placed
+from adjoin.facts import PoolFacts
+from adjoin.holdings import read_placed
 from adjoin.intents import Kind, Step, Verb
 from adjoin.inventory import asked_pool
 from adjoin.lifecycle import entries

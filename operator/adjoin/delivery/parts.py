@@ -26,9 +26,10 @@ class LayoutError(Exception):
 @dataclass(frozen=True, slots=True)
 class Part:
     """One ResourceClaim: how many devices of which request go into it, in the claim's order. None: all that the request
-    got."""
+    got. A request with alternatives (`upto`) may have got fewer than there is room for."""
 
     requests: tuple[tuple[str, int | None], ...]
+    upto: frozenset[str] = frozenset()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -92,7 +93,8 @@ def parts(claim: DeviceClaim | None, pool: DevicePool | None) -> Layout:
     for request in claim.spec.requests:
         count = most_devices(request) if request.first_of else count_of(request)
         by_driver.setdefault(drivers.get(device_of(request), ""), []).append((request.name, count))
-    return tuple(Part(tuple(part)) for group in by_driver.values() for part in _pack(group))
+    upto = frozenset(request.name for request in claim.spec.requests if request.first_of)
+    return tuple(Part(tuple(part), upto) for group in by_driver.values() for part in _pack(group))
 
 
 def deal(layout: Layout, devices: Mapping[str, Sequence[_T]]) -> tuple[tuple[tuple[str, tuple[_T, ...]], ...], ...]:
@@ -106,7 +108,7 @@ def deal(layout: Layout, devices: Mapping[str, Sequence[_T]]) -> tuple[tuple[tup
         hands = []
         for request, count in part.requests:
             have = left.get(request, [])
-            take = len(have) if count is None else count
+            take = len(have) if count is None else min(count, len(have)) if request in part.upto else count
             if len(have) < take:
                 raise LayoutError(
                     f"request {request} holds {len(have)} devices where its ResourceClaims have room for {take}"

@@ -44,6 +44,7 @@ class Cargo:
         pool: Name of the DevicePool whose guard the ResourceClaims tolerate.
         guarded: Whether the pool's guard keeps others off; without it our own finalizer holds the allocation.
         bindings: What kube-scheduler waits for before it binds the pod, by device.
+        parts: Requests that hold parts of devices.
     """
 
     claim: ClaimFacts
@@ -53,6 +54,7 @@ class Cargo:
     pool: str
     guarded: bool
     bindings: Mapping[DeviceID, Binding] = field(default_factory=dict)
+    parts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,7 @@ def _object(cargo: Cargo, pod: PodFacts, name: str, hands: _Hands) -> dict[str, 
                         },
                     }
                     for request, devices in hands
+                    if devices
                 ]
             }
         },
@@ -212,6 +215,12 @@ def hand_over(cargo: Cargo, pod: PodFacts, layout: Layout, relations: Relations,
         text = f"device {undriven.device} of DeviceClaim {claim.name} has no driver that could give it to a container"
         why = "what a pool lists itself or counts can be planned with only"
         return Handover(notice=Notice("NoDriver", f"{text}: {why}; the pod waits", warning=True, key=claim.uid))
+    if cargo.parts:
+        text = f"request {cargo.parts[0]} of DeviceClaim {claim.name} has parts of devices"
+        why = "parts are accounted and placed, but not handed to containers yet"
+        return Handover(
+            notice=Notice("PartsNotDelivered", f"{text}: {why}; the pod waits", warning=True, key=claim.uid)
+        )
     try:
         dealt = deal(layout, cargo.devices)
     except LayoutError as error:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from adjoin.api.defaults import device_of
 from adjoin.api.names import DRIVER
-from adjoin.facts import ClaimFacts, PublishedDevice, read_placed
+from adjoin.facts import ClaimFacts, PublishedDevice
+from adjoin.holdings import read_placed
 from adjoin.inventory.changes import changed_keys
 from adjoin.inventory.driver_pools import DriverPool
 from adjoin.inventory.identity import Identity, identify, spelled

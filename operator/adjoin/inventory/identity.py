@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from adjoin.facts import PublishedDevice
 from adjoin.inventory.pools import PoolRules
-from adjoin_allocator.rows import pci_address
+from adjoin_allocator.pci import pci_address
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from adjoin.facts import ClaimFacts, PoolFacts, PublishedDevice, qualified
 from adjoin.inventory.matching import Matcher, MatcherError
 from adjoin_allocator.cel import AttributeValue, Quantity
 from adjoin_allocator.model import DeviceName, MatrixText, Toleration
-from adjoin_allocator.rows import pci_address
+from adjoin_allocator.pci import pci_address
 from adjoin_allocator.terms import DeviceType
 
 _UUID_KEYS = ("uuid",)

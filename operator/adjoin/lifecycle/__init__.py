@@ -16,7 +16,7 @@ from adjoin.lifecycle.relations import (
     seniority,
 )
 from adjoin.lifecycle.removal import add_finalizer, drop_finalizer, orphans, unreserve
-from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review
+from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review, runs_out_at
 from adjoin.lifecycle.uses import Use, entries, pinned_to, uses_of, wanted_replicas
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "relate",
     "review",
     "rfc3339",
+    "runs_out_at",
     "seniority",
     "unreserve",
     "uses_of",

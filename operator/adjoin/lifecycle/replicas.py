@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from adjoin.api.claim_status import ClaimCondition
+from adjoin.api.quantity import milliseconds
 from adjoin.facts import ClaimFacts, PodFacts, Raw
+from adjoin.holdings import is_released, read_placed
 from adjoin.intents import Step
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import Relations, precedence, rfc3339
@@ -145,6 +147,14 @@ def contested(
                     found.setdefault(claim.uid, {}).setdefault(replica.index, f"{device_id} stands in it twice")
             found.setdefault(claim.uid, {}).setdefault(replica.index, "a device of it is held by an older claim")
     return found
+
+
+def runs_out_at(claim: ClaimFacts) -> float | None:
+    """When `maxRuntime` is over, counted from the first replica that became ready; None while nothing counts."""
+    if claim.claim.spec.max_runtime is None or is_released(claim):
+        return None
+    started = [replica.ready_at for replica in read_placed(claim.status) if replica.ready_at is not None]
+    return min(started) + milliseconds(claim.claim.spec.max_runtime) / 1000 if started else None
 
 
 def evicting(claim: ClaimFacts) -> frozenset[int]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from adjoin.api.defaults import replicas_of
 from adjoin.api.names import LABEL_POD
-from adjoin.facts import ClaimFacts, PodFacts, Raw, ResourceClaimFacts, read_placed
+from adjoin.facts import ClaimFacts, PodFacts, Raw, ResourceClaimFacts
+from adjoin.holdings import is_released, read_placed
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import LABEL_REPLICA, Relations
 from adjoin.traces import USED_STATES
@@ -73,8 +74,8 @@ def entries(claim: ClaimFacts) -> tuple[Raw, ...]:
 
 
 def wanted_replicas(claim: ClaimFacts) -> int:
-    """How many replicas the claim wants now: none once it is deleted, or while it is suspended."""
-    if claim.meta.deleting is not None or claim.claim.spec.suspend:
+    """How many replicas the claim wants now: none once it is deleted or released, or while it is suspended."""
+    if claim.meta.deleting is not None or claim.claim.spec.suspend or is_released(claim):
         return 0
     return replicas_of(claim.claim.spec)
 

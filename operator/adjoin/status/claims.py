@@ -13,7 +13,8 @@ from typing import Any
 from adjoin.api.claim_status import ClaimCondition, Phase
 from adjoin.api.names import LABEL_CLAIM
 from adjoin.delivery.events import Notice
-from adjoin.facts import ClaimFacts, Raw, read_evictions
+from adjoin.facts import ClaimFacts, Raw
+from adjoin.holdings import is_released, read_evictions
 from adjoin.lifecycle import Member, device_entry, rfc3339, wanted_replicas
 from adjoin.status.conditions import Condition, compact, conditions
 from adjoin_allocator.results import ClaimPlan, Code
@@ -67,6 +68,8 @@ def claim_phase(claim: ClaimFacts, members: Sequence[Member]) -> Phase:
         return Phase.RELEASING
     if claim.claim.spec.suspend:
         return Phase.RELEASING if members else Phase.PENDING
+    if is_released(claim):
+        return Phase.RELEASING if members else Phase.RELEASED
     wanted = wanted_replicas(claim)
     states = {member.index: member.state for member in members if member.index < wanted}
     if ReplicaState.FAILED in states.values():
@@ -109,6 +112,7 @@ def _conditions(
     reasons: Sequence[Raw],
     ailing: Ailing,
     evicted: Evicted | None,
+    over: bool,
 ) -> list[Condition]:
     wanted = wanted_replicas(claim)
     placed = sum(member.index < wanted for member in members)
@@ -125,7 +129,11 @@ def _conditions(
         users = sum(use.live for member in members for use in member.uses)
         text = f"waits for {_count(users, 'pod')} to end" if users else "waits for its ResourceClaims to go"
     found: list[Condition] = []
-    if phase in (Phase.PENDING, Phase.FAILED, Phase.RELEASING):
+    if phase is Phase.RELEASED:
+        text = f"its maxRuntime of {claim.claim.spec.max_runtime} is over; a change of its spec starts it anew"
+        held = (ClaimCondition.ALLOCATED, ClaimCondition.INITIALIZED, ClaimCondition.READY)
+        found += [Condition(each, False, "Released", text) for each in held]
+    elif phase in (Phase.PENDING, Phase.FAILED, Phase.RELEASING):
         found += [
             Condition(ClaimCondition.ALLOCATED, False, why, text),
             Condition(ClaimCondition.INITIALIZED, False, why, text),
@@ -148,6 +156,9 @@ def _conditions(
     if lost:
         text = "; ".join(f"replica {member.index}: {member.lost}" for member in lost)
         found.append(Condition(ClaimCondition.CONFLICT, True, "HeldTwice", text))
+    if over or is_released(claim):
+        text = f"maxRuntime {claim.claim.spec.max_runtime} is over"
+        found.append(Condition(ClaimCondition.RELEASED, True, "MaxRuntime", text))
     if evicted is not None:
         which = ", ".join(map(str, sorted(evicted.indexes)))
         text = f"replica {which} gives its devices to DeviceClaim {evicted.key}"
@@ -189,6 +200,7 @@ def claim_status(
     ailing: Ailing,
     now: float,
     evicted: Evicted | None = None,
+    over: bool = False,
 ) -> dict[str, Any]:
     """The whole status as it should stand, given the replicas that the claim will have.
 
@@ -200,6 +212,7 @@ def claim_status(
         ailing: Which of its devices are not well.
         now: For times of what changes.
         evicted: Replicas that this decision takes from it.
+        over: Its time is over from now on.
     """
     stored = claim.status
     wanted = wanted_replicas(claim)
@@ -220,7 +233,7 @@ def claim_status(
             "observedGeneration": claim.meta.generation,
             "phase": phase.value,
             "conditions": conditions(
-                _conditions(claim, phase, members, reasons, ailing, evicted), stored, claim.meta.generation, now
+                _conditions(claim, phase, members, reasons, ailing, evicted, over), stored, claim.meta.generation, now
             ),
             "replicas": len(members),
             "readyReplicas": ready,
@@ -259,6 +272,7 @@ def claim_notice(claim: ClaimFacts, status: Raw, fresh: Sequence[Member]) -> Not
     key = str(claim.meta.version)
     before = {each.get("type") for each in stored.get("conditions") or ()}
     alarms = (
+        ClaimCondition.RELEASED,
         ClaimCondition.EVICTED,
         ClaimCondition.CONFLICT,
         ClaimCondition.DEVICE_MISSING,

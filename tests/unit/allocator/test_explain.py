@@ -11,11 +11,15 @@ from tests.support import checks, make, strategies
 
 from adjoin_allocator import (
     Claim,
+    ClaimHold,
     ClaimUID,
     Code,
     Device,
     HoldKind,
+    HostAsk,
+    Node,
     Reason,
+    ReplicaState,
     Snapshot,
     Standing,
     Taint,
@@ -354,12 +358,107 @@ def test_a_claim_that_waits_for_devices_on_their_way_back_fits_once_they_are(sna
         pools=snapshot.pools.values(),
         holds=holds,
     )
+    leaving = [
+        claim
+        for claim in snapshot.claims
+        if claim.deleting or any(replica.state is ReplicaState.RELEASING for replica in claim.placed)
+    ]
     freed = make.snapshot(
         [device for given_ in snapshot.inventory.values() for device in given_],
-        snapshot.claims,
+        [claim for claim in snapshot.claims if claim not in leaving],
         pools=snapshot.pools.values(),
     )
     before, after = plan(waiting, make.NOW), plan(freed, make.NOW)
     for uid, claim in before.claims.items():
-        if Code.DEVICE_RELEASING in {reason.code for reason in claim.reasons}:
+        if uid in after.claims and Code.DEVICE_RELEASING in {reason.code for reason in claim.reasons}:
             assert len(after.claims[uid].placements) > len(claim.placements)
+
+
+def hosts(*limits: tuple[int | None, int | None], busy: Sequence[int] = ()) -> tuple[list[Device], list[Node]]:
+    """Nodes with one GPU each (of some of them it is held) and so much CPU and memory."""
+    devices = [make.device("gpu-0", f"n{number}") for number in range(len(limits))]
+    nodes = [make.node(f"n{number}", cpu_milli=cpu, memory_bytes=memory) for number, (cpu, memory) in enumerate(limits)]
+    return devices, nodes
+
+
+@pytest.mark.parametrize(
+    ("limits", "asked", "told"),
+    [
+        pytest.param(
+            [(64000, None), (32000, None), (8000, None), (0, None)],
+            HostAsk(96000),
+            "4 nodes: needs 96 CPU, best has 64; 4 nodes: 4 without host resources",
+            id="CPU",
+        ),
+        pytest.param([(None, 1 << 30)], HostAsk(1, 1 << 31), "1 node: needs 2Gi memory, best has 1Gi", id="memory"),
+        pytest.param(
+            [(500, 1 << 20)],
+            HostAsk(1500, 3 << 20),
+            "1 node: needs 1500m CPU, best has 500m, needs 3Mi memory, best has 1Mi",
+            id="both",
+        ),
+        pytest.param(
+            [(2000, 1 << 20), (1000, 1 << 21)],
+            HostAsk(2000, 1 << 21),
+            "2 nodes: needs 2 CPU and 2Mi memory, none has both; 2 nodes: 2 without host resources",
+            id="each on another node",
+        ),
+    ],
+)
+def test_what_hosts_lack(limits: Sequence[tuple[int | None, int | None]], asked: HostAsk, told: str) -> None:
+    devices, nodes = hosts(*limits)
+    (reason,) = reasons(make.snapshot(devices, [make.claim("claim", host=asked)], nodes=nodes))
+    assert (reason.code, reason.message) == (Code.HOST_RESOURCES, told)
+
+
+def test_a_full_node_and_one_without_host_resources_are_two_reasons_to_wait() -> None:
+    devices, nodes = hosts((1000, None), (8000, None), (1000, None))
+    devices[2] = make.device("gpu-0", "n2", standing=Standing.UNHEALTHY)
+    claims = [make.holding("other", devices[1:2], created=1.0), make.claim("claim", host=HostAsk(2000))]
+    found = reasons(make.snapshot(devices, claims, nodes=nodes))
+    assert [(reason.code, reason.nodes) for reason in found] == [(Code.HOST_RESOURCES, 1)]
+    assert found[0].message.endswith("3 nodes: 2 full, 1 without host resources"), (
+        "health would not help where it is full"
+    )
+
+
+ALONE = make.flat(gpus=2)
+REACHED: dict[Code, Snapshot] = {
+    Code.INSUFFICIENT_DEVICES: make.snapshot(ALONE, [make.claim("claim", make.request("gpu", 3))]),
+    Code.FRAGMENTED: make.snapshot(
+        [*make.flat("a", 2), *make.flat("b", 2)],
+        [make.holding("other", [make.device("gpu-0", name)], uid=name, created=1.0) for name in "ab"]
+        + [make.claim("claim", make.request("gpu", 2))],
+    ),
+    Code.TOPOLOGY_UNSATISFIED: make.snapshot(
+        [make.device(f"gpu-{at}", numa=at) for at in range(2)],
+        [make.claim("claim", make.request("gpu", 2), make.required("NUMANode", "gpu"))],
+    ),
+    Code.TOPOLOGY_UNKNOWN: make.snapshot(
+        ALONE, [make.claim("claim", make.request("gpu", 2), make.required("NUMANode", "gpu"))]
+    ),
+    Code.ATTRIBUTE_MISSING: make.snapshot(
+        ALONE, [make.claim("claim", make.request("gpu", 2), make.match(RAIL, "gpu"))]
+    ),
+    Code.SELECTOR_UNMATCHED: make.snapshot(ALONE, [make.claim("claim", make.selecting("gpu", "false"))]),
+    Code.UNHEALTHY: make.snapshot([make.device(standing=Standing.UNHEALTHY)], [make.claim()]),
+    Code.DEVICE_RELEASING: make.snapshot(
+        ALONE, [make.claim("claim", make.request("gpu", 2))], holds={ALONE[0].id: make.hold(HoldKind.RELEASING)}
+    ),
+    Code.HOST_RESOURCES: make.snapshot(ALONE, [make.claim("claim", host=HostAsk(1))], nodes=[make.node(cpu_milli=0)]),
+    Code.NODE_UNAVAILABLE: make.snapshot(ALONE, [make.claim()], nodes=[make.node(ready=False)]),
+    Code.DRIVER_UNAVAILABLE: make.snapshot([make.device(standing=Standing.UNGUARDED)], [make.claim()]),
+    Code.NOT_ALLOWED: make.snapshot(ALONE, [make.claim()], pools=[make.pool(unavailable="not served")]),
+    Code.POOL_NOT_FOUND: make.snapshot(ALONE, [make.claim(pool="none")]),
+    Code.INVALID_CLAIM: make.snapshot(ALONE, [make.claim("claim", make.request("tpu"))]),
+    Code.POD_GATED: make.snapshot(ALONE, [make.claim(hold=ClaimHold(Code.POD_GATED, "gated"))]),
+}
+"""A claim that waits for the reason, by its code; the search limit is reached in `test_fit`."""
+
+
+@pytest.mark.parametrize("code", REACHED, ids=str)
+def test_a_claim_waits_for_this(code: Code) -> None:
+    snapshot = REACHED[code]
+    answer = plan(snapshot, make.NOW)
+    checks.assert_valid(snapshot, answer)
+    assert answer.claims[ClaimUID("uid-claim")].reasons[0].code is code

@@ -223,13 +223,13 @@ def test_a_refused_part_says_why(case: str) -> None:
         ),
         pytest.param(
             make.claim("c", make.request("gpu"), host=HostAsk(memory_bytes=65 * GIB)),
-            "best node has 64Gi left",
+            "best has 64Gi",
             "fits with host memory 64Gi instead of 65Gi",
             id="a whole card, more memory than any node",
         ),
         pytest.param(
             replace(make.claim("c", host=HostAsk(cpu_milli=8001)), requests=()),
-            "needs 8001m CPUs",
+            "needs 8001m CPU, best has 8",
             "fits with host cpu 8 instead of 8001m",
             id="no card at all",
         ),

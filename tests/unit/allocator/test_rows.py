@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from tests.support.topologies import HWLOC, NCCL
 
 from adjoin_allocator.cel import AttributeValue
-from adjoin_allocator.matrix import parse_matrix
+from adjoin_allocator.formats import read_topology
 from adjoin_allocator.model import Device, DeviceID
-from adjoin_allocator.rows import Misfit, match_rows, needs_uuid, pci_address, sight
+from adjoin_allocator.pci import pci_address
+from adjoin_allocator.rows import Misfit, match_rows, needs_uuid, sight
 from adjoin_allocator.terms import DeviceType, Standing
 from adjoin_allocator.topology import DEFAULT_KEYS
 
@@ -51,7 +53,7 @@ def rows(
     keys = DEFAULT_KEYS["pciBusID"]
     sightings = [sight(device, keys, with_uuid=needs_uuid(gpu_ids)) for device in beside]
     places = [beside.index(device) for device in (beside if own is None else own)]
-    found = match_rows(parse_matrix(matrix), gpu_ids, sightings, places)
+    found = match_rows(read_topology(matrix), gpu_ids, sightings, places)
     return found.message if isinstance(found, Misfit) else list(found)
 
 
@@ -239,3 +241,123 @@ def test_uuids_are_looked_at_only_when_the_list_has_some() -> None:
 )
 def test_pci_addresses(written: str, address: tuple[int, ...]) -> None:
     assert pci_address(written) == address
+
+
+# Texts with PCI addresses. The GPUs of both XMLs are rows 0 to 3 at buses 03, 04, 08 and 81, the NICs rows 4 to 6.
+
+
+@pytest.mark.parametrize("text", [pytest.param(NCCL, id="NCCL"), pytest.param(HWLOC, id="hwloc")])
+def test_xml_finds_devices_by_address_whatever_their_names_and_number(text: str) -> None:
+    devices = [
+        nic("mlx5_0", pciAddress="0000:82:00.0"),
+        gpu("gpu-3", pci="0000:03:00.0"),
+        gpu("gpu-0", pci="00000000:81:00.0"),
+        nic("nic-a", pciAddress="0000:05:00.1"),
+    ]
+    assert rows(text, devices) == [6, 0, 3, 5]
+
+
+@pytest.mark.parametrize(
+    ("devices", "expected"),
+    [
+        pytest.param([nic("a", rdmaDevice="mlx5_1")], [5], id="a NIC without address by its RDMA device"),
+        pytest.param([nic("a", ifName="ib1")], [5], id="by its network interface"),
+        pytest.param([nic("mlx5_2")], [6], id="by its own name"),
+        pytest.param([gpu("a", "0000:08:00.0")], [2], id="a GPU that vanished by the address it is known by"),
+        pytest.param(
+            [gpu("a", pci="0000:03:00.0"), gpu("b", pci="0000:03:00.0")], [0, 0], id="parts of a card share its row"
+        ),
+        pytest.param(
+            [nic("mlx5_0", pciAddress="0000:99:00.0")],
+            "NIC mlx5_0 sits at 0000:99:00.0, which is not among its 4 GPUs and 3 NICs",
+            id="a NIC at another address, whatever its name",
+        ),
+        pytest.param(
+            [nic("a", rdmaDevice="mlx5_1"), nic("b", rdmaDevice="mlx5_9")],
+            "NIC b publishes no PCI address, nor a name that is in it, so it is not found among its 4 GPUs and 3 NICs",
+            id="a NIC of another name",
+        ),
+        pytest.param([gpu("g10"), gpu("g2"), gpu("g1"), gpu("g0")], [3, 2, 1, 0], id="GPUs that say nothing, by order"),
+        pytest.param([nic("c"), nic("a"), nic("b")], [6, 4, 5], id="NICs that say nothing, by order"),
+        pytest.param(
+            [gpu("g0"), gpu("g1")],
+            "the matrix has 4 GPU rows, the node has 2 GPUs in all pools",
+            id="by order only with equal counts",
+        ),
+        pytest.param(
+            [nic("a"), nic("b")],
+            "the matrix has 3 NIC rows, the node has 2 RDMA devices in all pools, "
+            "and NIC a is not among the names in the matrix",
+            id="NICs by order only with equal counts",
+        ),
+        pytest.param(
+            [gpu("g0", pci="0000:03:00.0"), gpu("g1"), gpu("g2"), gpu("g3")],
+            "GPU g1 publishes no PCI address, so it is not found among its 4 GPUs and 3 NICs",
+            id="never by order where one of them says where it is",
+        ),
+        pytest.param(
+            [gpu("g0", pci="0000:05:00.0")],
+            "GPU g0 sits at 0000:05:00.0, where the text has a NIC",
+            id="a GPU where the text has a NIC",
+        ),
+        pytest.param(
+            [nic("n0", pciAddress="0000:03:00.0")],
+            "NIC n0 sits at 0000:03:00.0, where the text has a GPU",
+            id="a NIC where the text has a GPU",
+        ),
+    ],
+)
+def test_identity_in_xml(devices: Sequence[Device], expected: list[int] | str) -> None:
+    assert rows(HWLOC, devices) == expected
+
+
+@pytest.mark.parametrize(
+    ("device", "listed", "expected"),
+    [
+        pytest.param(gpu("g", uuid="GPU-c"), ("GPU-a", "GPU-b", "GPU-c", "GPU-d"), [2], id="by uuid in the list"),
+        pytest.param(
+            gpu("g", uuid="GPU-c", pci="0000:08:00.0"), ("GPU-a", "GPU-b", "GPU-c", "GPU-d"), [2], id="both agree"
+        ),
+        pytest.param(
+            gpu("g", uuid="GPU-c", pci="0000:03:00.0"),
+            ("GPU-a", "GPU-b", "GPU-c", "GPU-d"),
+            "GPU g is entry 3 of the list of GPUs beside it, but sits at 0000:03:00.0, which is entry 1",
+            id="both disagree",
+        ),
+        pytest.param(
+            gpu("g", uuid="GPU-c"),
+            ("GPU-c",),
+            "the list of GPUs beside it has 1 entries, the text 4 GPUs",
+            id="too short",
+        ),
+        pytest.param(
+            gpu("g", pci="0000:08:00.0"),
+            ("0000:81:00.0", "0000:08:00.0"),
+            [2],
+            id="a list of addresses is not needed and may be in any order",
+        ),
+    ],
+)
+def test_the_list_of_gpus_beside_xml(device: Device, listed: tuple[str, ...], expected: list[int] | str) -> None:
+    assert rows(NCCL, [device], gpu_ids=listed) == expected
+
+
+def test_nics_by_order_follow_the_names_in_the_text() -> None:
+    """As `nvidia-smi` numbers them; here the second name belongs to the last address."""
+    swapped = NCCL.replace("mlx5_1", "mlx5_x").replace("mlx5_2", "mlx5_1").replace("mlx5_x", "mlx5_2")
+    assert rows(swapped, [nic("a"), nic("b"), nic("c")]) == [4, 6, 5]
+
+
+def test_names_that_two_nics_have_find_neither() -> None:
+    twins = NCCL.replace("mlx5_1", "mlx5_0")
+    assert rows(twins, [nic("a", rdmaDevice="mlx5_0")]) == (
+        "NIC a publishes no PCI address, nor a name that is in it, so it is not found among its 4 GPUs and 3 NICs"
+    )
+
+
+def test_devices_of_a_kind_that_is_not_said_are_found_by_address() -> None:
+    unclassed = '<system version="1"><cpu numaid="0"><pci busid="0:1:0.0"/><pci busid="0:2:0.0"/></cpu></system>'
+    assert rows(unclassed, [nic("n", pciAddress="0000:02:00.0"), gpu("g", pci="0000:01:00.0")]) == [1, 0]
+    assert rows(unclassed, [gpu("g"), gpu("h")]) == (
+        "GPU g publishes no PCI address, so it is not found among its 0 GPUs and 0 NICs"
+    )

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.shared import needs_shared, shared
+from tests.support.topologies import HWLOC, NCCL, ROCM
 
 from adjoin_allocator.cel import AttributeValue
 from adjoin_allocator.model import Device, DeviceID, DeviceName, MatrixText, Pool
@@ -658,6 +659,113 @@ def test_wiring_follows_the_order_in_which_devices_are_given() -> None:
     wiring, mismatch = wire([beside[3], beside[1], beside[0]], in_pool, beside)
     assert mismatch is None
     assert wiring.level == (("X", "PXB", "SYS"), ("PXB", "X", "SYS"), ("SYS", "SYS", "X"))
+
+
+# Texts that are no matrix.
+
+
+XML_MACHINE = [
+    gpu("g0", pciBusID="0000:03:00.0"),
+    gpu("g1", pciBusID="0000:04:00.0"),
+    gpu("g2", pciBusID="0000:08:00.0"),
+    gpu("g3", pciBusID="0000:81:00.0"),
+    nic("n0", pciBusID="0000:05:00.0"),
+    nic("n2", pciBusID="0000:82:00.0"),
+]
+G0, G1, G2, G3, N0, N2 = range(6)
+
+
+@pytest.mark.parametrize(
+    ("text", "one", "other", "expected", "level"),
+    [
+        pytest.param(NCCL, G0, G1, (MET, MET, MET, MET), "NVLink", id="NCCL: NVLink"),
+        pytest.param(NCCL, G0, G2, (UNMET, MET, MET, MET), "PXB", id="NCCL: two switches, no NVLink"),
+        pytest.param(NCCL, G0, N0, (UNMET, MET, MET, MET), "PIX", id="NCCL: one switch"),
+        pytest.param(
+            NCCL, G3, N2, (UNMET, UNMET, UNKNOWN, MET), "NODE", id="NCCL: one NUMA node leaves the root complex open"
+        ),
+        pytest.param(NCCL, G0, N2, (UNMET,) * 4, "SYS", id="NCCL: two NUMA nodes"),
+        pytest.param(HWLOC, G0, G1, (UNKNOWN, MET, MET, MET), "PIX", id="hwloc says nothing of NVLinks"),
+        pytest.param(HWLOC, G0, G3, (UNKNOWN, UNMET, UNMET, UNMET), "SYS", id="hwloc: two NUMA nodes"),
+        pytest.param(HWLOC, G3, N2, (UNMET, UNMET, MET, MET), "PHB", id="hwloc: one host bridge"),
+        pytest.param(
+            HWLOC.replace('nodeset="0x00000001"', 'nodeset="0x00000003"').replace("0x00000002", "0x00000003"),
+            G0,
+            N2,
+            (UNMET, UNMET, UNMET, UNKNOWN),
+            "SYS",
+            id="hwloc: two host bridges whose NUMA nodes nobody knows",
+        ),
+    ],
+)
+def test_what_xml_proves(text: str, one: int, other: int, expected: tuple[Verdict, ...], level: str) -> None:
+    wiring = wired(XML_MACHINE, pool(text))
+    assert verdicts(wiring, one, other)[:-1] == expected
+    assert wiring.level[one][other] == level
+
+
+def test_numa_nodes_of_xml_are_known_for_nics_too() -> None:
+    wiring = wired(XML_MACHINE, pool(NCCL))
+    assert wiring.numa == tuple(frozenset({node}) for node in (0, 0, 0, 1, 0, 1))
+
+
+def test_an_attribute_proves_the_root_complex_that_nccl_leaves_open() -> None:
+    devices = [
+        gpu("g3", pciBusID="0000:81:00.0", pcieRoot="pci0000:80"),
+        nic("n2", pciBusID="0000:82:00.0", pcieRoot="pci0000:80"),
+    ]
+    assert verdicts(wired(devices, pool(NCCL)))[:-1] == (UNMET, UNMET, MET, MET)
+
+
+def test_xml_that_does_not_fit_the_node_is_not_used() -> None:
+    devices = [*XML_MACHINE, gpu("g9", pciBusID="0000:c1:00.0")]
+    wiring, mismatch = wire(devices, pool(NCCL), devices)
+    assert mismatch is not None
+    assert mismatch.message == "GPU g9 sits at 0000:c1:00.0, which is not among its 4 GPUs and 3 NICs"
+    assert wiring.level[G0][G1] == "SYS"
+
+
+def test_xml_that_is_damaged_is_not_used_and_names_its_line() -> None:
+    _, mismatch = wire(XML_MACHINE, pool(NCCL.replace("</nic>", "", 1)), XML_MACHINE)
+    assert mismatch is not None
+    assert mismatch.message == "line 18: no well-formed XML: mismatched tag"
+
+
+def test_one_xml_is_read_for_all_nodes_of_its_shape() -> None:
+    """Also where devices are known by the address in their hardware id alone, as a card is that has vanished."""
+    both = pool(NCCL, nodes=("n1", "n2"))
+    made = []
+    for node in ("n1", "n2"):
+        device = Device(
+            DeviceID("gpu.example.com", node, "g"), node, "p", "GPU", DeviceType.GPU, "0000:03:00.0", {}, {}
+        )  # fmt: skip
+        beside = [device, nic("n0", node=node, pciBusID="0000:05:00.0")]
+        made.append(wire(beside, both, beside)[0])
+    assert made[0] is made[1]
+    assert made[0].level[0][1] == "PIX"
+
+
+def test_parts_of_a_card_share_its_row_and_are_near_to_each_other() -> None:
+    parts = [gpu("g0-part-0", pciBusID="0000:03:00.0"), gpu("g0-part-1", pciBusID="0000:03:00.0")]
+    assert verdicts(wired(parts, pool(NCCL)))[:-1] == (UNMET, MET, MET, MET)
+
+
+def test_rocm_smi_proves_links_and_numa_nodes_only() -> None:
+    wiring = wired([gpu("g0"), gpu("g1"), gpu("g2")], pool(ROCM))
+    assert verdicts(wiring, 0, 1)[:-1] == (MET, MET, MET, MET)
+    assert verdicts(wiring, 0, 2)[:-1] == (UNMET, UNKNOWN, UNKNOWN, UNKNOWN)
+    assert wiring.level[0] == ("X", "NVLink", "SYS")
+    assert wiring.numa == (frozenset({0}), frozenset({0}), None)
+
+
+def test_xml_tells_the_switch_of_gpus_that_nvlinks_join() -> None:
+    """A matrix has one word for a pair; then the switch shows only by a NIC that shares it."""
+    pair = XML_MACHINE[:2]
+    wiring = wired(pair, pool(NCCL))
+    assert wiring.level[0][1] == "NVLink"
+    assert wiring.islands[SWITCH] == wiring.islands[ROOT] == wiring.islands[NUMA] == wiring.islands[NVLINK] == (0b11,)
+    without_xml = wired([gpu("g0"), gpu("g1")], pool(text(2, 0, {(0, 1): "NV4"})))
+    assert without_xml.islands[SWITCH] == ()
 
 
 # Islands and the graph.

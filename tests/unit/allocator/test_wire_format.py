@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
@@ -17,6 +17,7 @@ from tests.support.strategies import snapshots
 
 from adjoin_allocator import Plan, Snapshot, plan
 from adjoin_allocator.cel import AttributeValue, Quantity, Selector, Version, compile_selector
+from adjoin_allocator.snapshot import Claims
 from adjoin_allocator.wire_format import (
     FormatError,
     Record,
@@ -59,7 +60,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     if isinstance(hint, NewType):
         return values(hint.__supertype__)
     inner = get_args(hint)
-    if get_origin(hint) is tuple:
+    if get_origin(hint) in (tuple, Sequence):
         return st.lists(values(inner[0]), max_size=2).map(tuple)
     if get_origin(hint) is Mapping:
         return st.dictionaries(values(inner[0]), values(inner[1]), max_size=2)
@@ -72,6 +73,10 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 
 def same(one: Any, other: Any) -> bool:
     """Whether two values say the same, types included, at any depth."""
+    if isinstance(one, Claims):
+        one = tuple(one)
+    if isinstance(other, Claims):
+        other = tuple(other)
     if type(one) is not type(other) and not (isinstance(one, Mapping) and isinstance(other, Mapping)):
         return False
     if isinstance(one, Selector):

@@ -10,7 +10,7 @@ from tests.support.views import view_of
 from adjoin.environment import read_guest
 from adjoin.inventory import InventoryBuilder
 from adjoin.snapshot import SnapshotBuilder
-from adjoin_allocator import Claim, Reclaim, ReplicaState, ShareMode, Snapshot
+from adjoin_allocator import Claim, Fabric, HostAsk, Profile, Reclaim, ReplicaState, Segment, ShareMode, Snapshot
 
 Obj = dict[str, Any]
 
@@ -128,6 +128,29 @@ def test_a_pools_policies_reach_the_allocator() -> None:
     )
     assert made.aging is not None
     assert (made.aging.every, made.aging.step, made.aging.max) == (60.0, 2, 50)
+
+
+def test_a_claims_fields_reach_the_allocator() -> None:
+    asked = only(
+        pool(),
+        claim(
+            replicas=4,
+            gang={"minReplicas": 2},
+            fabric={"required": "block", "preferred": "rack", "segment": {"size": 2, "level": "rack"}},
+            host={"cpu": "1500m", "memory": "1Gi"},
+            profile="Compute",
+            maxRuntime="4h",
+        ),
+    )
+    assert asked.gang_min == 2
+    assert asked.fabric == Fabric("block", "rack", Segment(2, "rack"))
+    assert asked.host == HostAsk(1500, 1 << 30)
+    assert asked.profile is Profile.COMPUTE
+    assert asked.max_runtime == 14400.0
+
+
+def test_a_gang_without_minimum_wants_all_its_replicas() -> None:
+    assert only(pool(), claim(replicas=3, gang={})).gang_min == 3
 
 
 @pytest.mark.parametrize(

@@ -419,3 +419,32 @@ def test_a_suspended_claim_gives_back_what_it_has_and_waits() -> None:
     world.change(Kind.DEVICE_CLAIM, "job-a", {"spec": {"suspend": False}})
     world.settle(Decider)
     assert phase(world) == "Ready"
+
+
+def test_a_claim_whose_runtime_is_over_is_released_until_its_spec_changes() -> None:
+    world = cluster()
+    asked = deviceclaim()
+    asked["spec"]["maxRuntime"] = "1h"
+    world.add(asked, pod())
+    for _ in range(4):
+        world.carry_out(Decider().decide(world.view(), world.now).intents)
+        world.kubernetes()
+    assert phase(world) == "InUse"
+    decision = Decider().decide(world.view(), world.now)
+    assert decision.wake_at is not None
+    assert 0 < decision.wake_at - world.now <= 3600
+    world.settle(Decider)
+    assert world.now >= 3600
+    claim = world.get(Kind.DEVICE_CLAIM, "job-a")
+    assert claim is not None
+    assert phase(world) == "Released"
+    assert "allocation" not in claim["status"]
+    assert "reasons" not in claim["status"]
+    (condition,) = [each for each in claim["status"]["conditions"] if each["type"] == "Released"]
+    assert (condition["status"], condition["reason"]) == ("True", "MaxRuntime")
+    world.now += 600
+    world.settle(Decider)
+    assert phase(world) == "Released"
+    world.change(Kind.DEVICE_CLAIM, "job-a", {"spec": {"maxRuntime": None}})
+    world.settle(Decider)
+    assert phase(world) == "Ready"

@@ -103,6 +103,14 @@ def test_more_than_32_of_all_are_refused() -> None:
         deal(layout, {"gpu": range(33)})
 
 
+def test_a_request_with_alternatives_may_get_fewer_devices_than_there_is_room_for() -> None:
+    ways = [{"name": "many", "count": 40}, {"name": "one", "count": 1}]
+    layout = parts(DeviceClaim.model_validate(deviceclaim(requests=[{"name": "gpu", "firstOf": ways}])), None)
+    assert [part.requests for part in layout] == [(("gpu", 32),), (("gpu", 8),)]
+    assert deal(layout, {"gpu": range(1)}) == ((("gpu", (0,)),), (("gpu", ()),))
+    assert deal(layout, {"gpu": range(40)}) == ((("gpu", tuple(range(32))),), (("gpu", tuple(range(32, 40))),))
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -12,7 +12,7 @@ from tests.support import hardware
 from tests.support.objects import allocation, deviceclaim, devicepool, node, replica, resourceslice, taintrule
 from tests.support.views import view_of
 
-from adjoin.facts import read_placed
+from adjoin.holdings import read_placed
 from adjoin.inventory import Inventory, InventoryBuilder, matching
 from adjoin_allocator.model import DeviceID
 from adjoin_allocator.selectors import match_all

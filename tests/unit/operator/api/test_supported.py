@@ -144,11 +144,11 @@ def test_defaults_are_no_wishes(kind: Kind) -> None:
             id="the index is that of the entry",
         ),
         pytest.param(
-            claim(requests=[{"name": "gpu", "share": {"name": "a"}, "isolation": "Hard"}], gang={}),
+            claim(requests=[{"name": "gpu", "share": {"name": "a"}, "isolation": "Hard"}], lifecycle={}),
             [
                 "not supported yet: spec.requests[0].share",
                 "not supported yet: spec.requests[0].isolation",
-                "not supported yet: spec.gang",
+                "not supported yet: spec.lifecycle",
             ],
             id="all are named; an empty object is a wish",
         ),
@@ -175,8 +175,8 @@ def test_messages(obj: Manifest, messages: list[str]) -> None:
 
 
 def test_an_error_tells_the_value() -> None:
-    (error,) = unsupported(Kind.DEVICE_CLAIM, claim(profile="IO"), structural_schema(DeviceClaim))
-    assert str(error) == 'not supported yet: spec.profile (found "IO")'
+    (error,) = unsupported(Kind.DEVICE_CLAIM, claim(release="WhenPodsFinish"), structural_schema(DeviceClaim))
+    assert str(error) == 'not supported yet: spec.release (found "WhenPodsFinish")'
 
 
 def test_what_has_another_shape_than_the_schema_is_passed_over() -> None:

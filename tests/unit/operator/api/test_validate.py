@@ -77,7 +77,6 @@ def test_every_wrong_field_is_named() -> None:
         "spec.affinity[0].scope",
         "spec.affinity[1].requests[0]",
         "spec.gang.minReplicas",
-        "spec.gang",
     }
 
 

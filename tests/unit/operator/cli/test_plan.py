@@ -162,8 +162,8 @@ class TestExit:
                 id="CEL that does not compile",
             ),
             pytest.param(
-                [{**deviceclaim(), "spec": {**deviceclaim()["spec"], "gang": {"minReplicas": 1}}}],
-                "not supported yet: spec.gang",
+                [{**deviceclaim(), "spec": {**deviceclaim()["spec"], "release": "WhenPodsFinish"}}],
+                "not supported yet: spec.release",
                 id="a field without behaviour",
             ),
             pytest.param(

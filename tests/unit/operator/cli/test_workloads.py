@@ -40,6 +40,8 @@ def jobset(replicas: int, job: dict[str, Any]) -> dict[str, Any]:
 
 INDEXED = {"completionMode": "Indexed", "completions": 4, "parallelism": 2, "template": template()}
 
+QUEUE = {"completionMode": "NonIndexed", "parallelism": 3, "template": template()}
+
 
 @pytest.mark.parametrize(
     ("document", "pods"),
@@ -53,7 +55,11 @@ INDEXED = {"completionMode": "Indexed", "completions": 4, "parallelism": 2, "tem
         pytest.param(workload("Job", {"parallelism": 3, "template": template()}), 3, id="a work queue"),
         pytest.param(workload("Job", {"completions": 5, "template": template()}), 1, id="a Job, one pod at a time"),
         pytest.param(workload("CronJob", {"jobTemplate": {"spec": INDEXED}}), 4, id="a CronJob"),
-        pytest.param(workload("JobSet", jobset(2, INDEXED)), 8, id="a JobSet"),
+        pytest.param(workload("JobSet", jobset(1, INDEXED)), 4, id="a JobSet"),
+        pytest.param(
+            workload("JobSet", jobset(1, {"parallelism": 3, "template": template()})), 3, id="its Jobs are indexed"
+        ),
+        pytest.param(workload("JobSet", jobset(2, QUEUE)), 6, id="a JobSet of work queues"),
         pytest.param(workload("Pod", template()["spec"], labels={"adjoin.dev/claim": "job-a"}), 1, id="a pod"),
         pytest.param(workload("Deployment", {"replicas": 9, "template": template(None)}), 0, id="pods without a claim"),
         pytest.param(
@@ -116,3 +122,68 @@ def test_what_a_template_names_must_exist(given: dict[str, Any], words: str) -> 
 def test_a_claim_of_another_namespace_is_not_meant() -> None:
     (problem,) = check(workload("Deployment", {"template": template()}), namespace="elsewhere")
     assert "no DeviceClaim team/job-a" in problem
+
+
+def pinned(replica: str) -> dict[str, Any]:
+    return template(annotations={"adjoin.dev/replica": replica})
+
+
+@pytest.mark.parametrize(
+    ("documents", "replicas", "words"),
+    [
+        pytest.param(
+            [workload("JobSet", jobset(2, INDEXED))],
+            8,
+            "JobSet team/w: several pods have index 0 to 3 and name the same replica of DeviceClaim team/job-a, "
+            "which serves one pod at a time",
+            id="every Job of a JobSet counts from 0",
+        ),
+        pytest.param(
+            [workload("Job", INDEXED, name="a"), workload("Job", INDEXED, name="b")],
+            8,
+            "Job team/a, Job team/b: several pods have index 0 to 3",
+            id="two indexed Jobs on one claim",
+        ),
+        pytest.param(
+            [workload("StatefulSet", {"replicas": 2, "ordinals": {"start": 3}, "template": template()})],
+            4,
+            "pods of index 4 name replicas that DeviceClaim team/job-a does not have: it has 0 to 3",
+            id="a StatefulSet that begins elsewhere",
+        ),
+        pytest.param(
+            [workload("Deployment", {"replicas": 2, "template": pinned("1")})],
+            2,
+            "several pods have index 1",
+            id="pods of one template that all name one replica",
+        ),
+        pytest.param(
+            [
+                workload("StatefulSet", {"replicas": 2, "ordinals": {"start": 2}, "template": template()}, name="b"),
+                workload("StatefulSet", {"replicas": 2, "template": template()}, name="a"),
+            ],
+            4,
+            "",
+            id="two StatefulSets that share a claim",
+        ),
+        pytest.param(
+            [
+                workload(
+                    "JobSet",
+                    {
+                        "replicatedJobs": [
+                            {"name": name, "template": {"spec": {"template": pinned(replica)}}}
+                            for name, replica in (("leader", "0"), ("helper", "1"))
+                        ]
+                    },
+                )
+            ],
+            2,
+            "",
+            id="Jobs of a JobSet that say which replica they want",
+        ),
+    ],
+)
+def test_pods_that_name_replicas_have_one_each(documents: list[Document], replicas: int, words: str) -> None:
+    problems = check(*documents, replicas=replicas)
+    assert len(problems) == (1 if words else 0)
+    assert all(words in problem for problem in problems)

@@ -1,0 +1,21 @@
+"""Quantities in words, as Kubernetes writes them: cores and bytes."""
+
+from __future__ import annotations
+
+_UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
+
+
+def cores(milli: int) -> str:
+    """`96`, `500m`: thousandths of a core."""
+    return f"{milli // 1000}" if milli % 1000 == 0 else f"{milli}m"
+
+
+def size(amount: int) -> str:
+    """`1Ti`, `68Mi`: bytes, in the largest unit in which they are whole; beyond a mebibyte odd ones are cut off."""
+    unit = 0
+    if amount >= 1 << 20 and amount % (1 << 20):
+        amount -= amount % (1 << 20)
+    while amount and amount % 1024 == 0 and unit < len(_UNITS) - 1:
+        amount //= 1024
+        unit += 1
+    return f"{amount}{_UNITS[unit]}"

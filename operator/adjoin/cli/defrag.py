@@ -1,0 +1,138 @@
+"""`defrag`: which moves would make a waiting claim fit. Advice alone: nothing is moved.
+
+In come objects of files or of a cluster, a pool and perhaps a claim; out go moves, each with where from and where to,
+and where the claim would go then.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from adjoin.cli.exits import OK, PENDING
+from adjoin.cli.explain import find_claim
+from adjoin.cli.explained import say, table, title
+from adjoin.cli.output import as_text, console_for, trimmed
+from adjoin.cli.progress import progress
+from adjoin.cli.question import pose
+from adjoin.cli.source import NoAnswer, Where, complain, moment, read_source, warn
+from adjoin_allocator.defrag import Advice, Move, Outcome, defragment
+from adjoin_allocator.model import ClaimUID, PlacedDevice
+from adjoin_allocator.results import Placement
+
+Json = dict[str, Any]
+
+_WELL = (Outcome.NOTHING_WAITS, Outcome.FITS, Outcome.MOVES)
+
+
+def defrag_command(where: Where, pool: str, name: str | None, namespace: str, now: str | None, output: str) -> int:
+    """The command. Returns its exit status: 3 when no moves were found."""
+    gc.disable()
+    try:
+        with progress() as tell:
+            at = moment(now)
+            source = read_source(where, tell)
+            question = pose(source.given, at, live=source.live)
+            pools = question.asked.pools
+            if pool not in pools:
+                near = get_close_matches(pool, list(pools), 3) or sorted(pools)
+                raise NoAnswer(f"there is no DevicePool {pool}" + (f"; there is {', '.join(near)}" if near else ""))
+            uid = ClaimUID(find_claim(source, name, namespace)) if name is not None else None
+            tell("looking for moves among claims", len(question.asked.claims))
+            advice = defragment(question.asked, question.now, pool, uid)
+    except NoAnswer as error:
+        return complain(error)
+    finally:
+        gc.enable()
+    warn(source.given.warnings)
+    names = {each.uid: f"{each.namespace}/{each.name}" for each in question.asked.claims}
+    shown = _shown(pool, advice, names)
+    sys.stdout.write(_told(shown) if output == "table" else as_text(shown, output))
+    return OK if advice.outcome in _WELL else PENDING
+
+
+def _shown(pool: str, advice: Advice, names: Mapping[ClaimUID, str]) -> Json:
+    return {
+        "pool": pool,
+        "claim": names[advice.uid] if advice.uid is not None else None,
+        "outcome": advice.outcome.value,
+        "why": advice.why or None,
+        "devices": advice.devices,
+        "fewest": advice.fewest,
+        "moves": [_move(each, names) for each in advice.moves],
+        "placements": [_placement(each) for each in advice.placements],
+    }
+
+
+def _move(move: Move, names: Mapping[ClaimUID, str]) -> Json:
+    return {
+        "claim": names[move.uid],
+        "replica": move.index,
+        "from": {"node": move.node, "devices": [_device(each) for each in move.devices]},
+        "to": {"node": move.to_node, "devices": [_device(each) for each in move.to_devices]},
+    }
+
+
+def _placement(placement: Placement) -> Json:
+    return {
+        "replica": placement.index,
+        "node": placement.node,
+        "locality": dict(placement.locality),
+        "devices": [_device(each) for each in placement.devices],
+    }
+
+
+def _device(device: PlacedDevice) -> Json:
+    return {
+        "request": device.request,
+        "driver": device.id.driver,
+        "pool": device.id.pool,
+        "device": device.id.device,
+        "id": device.hardware_id,
+    }
+
+
+def _told(shown: Json) -> str:
+    text = io.StringIO()
+    console = console_for(text)
+    claim, count = shown["claim"], len(shown["moves"])
+    moves = f"{count} move{'' if count == 1 else 's'}"
+    devices = f"{shown['devices']} device{'' if shown['devices'] == 1 else 's'}"
+    headline = {
+        Outcome.NOTHING_WAITS: f"no claim of pool {shown['pool']} waits for devices",
+        Outcome.FITS: f"{claim} needs no moves: it has its devices, or gets them by the next decision",
+        Outcome.MOVES: f"{claim} fits after {moves} of {devices} ({_proof(shown)})",
+        Outcome.NO_MOVES: f"{claim}: no moves would make it fit: {shown['why']}",
+        Outcome.NOT_FOUND: f"{claim}: {shown['why']}",
+    }[Outcome(shown["outcome"])]
+    say(console, headline, "bold")
+    if shown["moves"]:
+        title(console, "Moves, all at once")
+        rows = [
+            (each["claim"], str(each["replica"]), _place(each["from"]), _place(each["to"])) for each in shown["moves"]
+        ]
+        table(console, ("CLAIM", "REPLICA", "FROM", "TO"), rows)
+    if shown["moves"] and shown["placements"]:
+        title(console, f"Then {claim} gets")
+        rows = [
+            (str(each["replica"]), each["node"], " ".join(device["device"] for device in each["devices"]), _near(each))
+            for each in shown["placements"]
+        ]
+        table(console, ("REPLICA", "NODE", "DEVICES", "LOCALITY"), rows)
+    return trimmed(text)
+
+
+def _proof(shown: Json) -> str:
+    return "no fewer devices would do" if shown["fewest"] else "fewer may do: not everything was tried"
+
+
+def _place(spot: Json) -> str:
+    return f"{spot['node']}: {' '.join(device['device'] for device in spot['devices'])}"
+
+
+def _near(placement: Json) -> str:
+    return ", ".join(f"{pair} {level}" for pair, level in placement["locality"].items()) or "-"

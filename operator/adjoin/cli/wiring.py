@@ -1,0 +1,407 @@
+"""One node's wiring and who has its devices, as a value that can be shown.
+
+In come a snapshot and the name of a node, out goes a `NodeWiring`: per pool a tree of parts with devices at its ends,
+and the NVLink groups across it. The distances are the allocator's own, and so are the counts that the states add up to.
+
+Nothing here decides or prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import networkx as nx
+
+from adjoin_allocator.model import Claim, Device, DeviceID, Node, Pool
+from adjoin_allocator.pci import pci_address, spelling
+from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import HoldKind, ReplicaState, Scope, Standing
+from adjoin_allocator.topology import attribute_keys, attribute_values, graph, wire
+from adjoin_allocator.wiring import MOST_LINKS, Wiring
+
+Json = dict[str, Any]
+
+
+class State(StrEnum):
+    """How a device counts; the first that applies (the order is that of the counts in a pool's status)."""
+
+    MISSING = "missing"
+    RELEASING = "releasing"
+    ALLOCATED = "allocated"
+    RESERVED = "reserved"
+    UNHEALTHY = "unhealthy"
+    FREE = "free"
+
+
+_STANDING = {
+    Standing.UNGUARDED: State.RESERVED,
+    Standing.UNHEALTHY: State.UNHEALTHY,
+    Standing.WITHHELD: State.UNHEALTHY,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaf:
+    """A device at the end of a branch.
+
+    Attributes:
+        device: What it is.
+        level: How near it sits to the others on its branch, in the words of `nvidia-smi topo`.
+        state: How it counts.
+        holder: Who has it (`namespace/name replica 0`), or "".
+        detail: Why it cannot be given out, or "".
+        address: Its PCI address, or "".
+        group: Name of the NVLink group that it is in, or "".
+    """
+
+    device: Device
+    level: str
+    state: State
+    holder: str
+    detail: str
+    address: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Branch:
+    """The host, a NUMA node, a root complex or a switch, with what is known to share it."""
+
+    scope: Scope
+    name: str
+    parts: tuple[Branch, ...]
+    leaves: tuple[Leaf, ...]
+
+    def all_leaves(self) -> Iterator[Leaf]:
+        """Every device on it, in order."""
+        yield from self.leaves
+        for part in self.parts:
+            yield from part.all_leaves()
+
+    def chain(self) -> list[Branch]:
+        """It and those in it that hold the very same devices, the outermost first: nothing is learnt from a box in a
+        box."""
+        found = [self]
+        while not found[-1].leaves and len(found[-1].parts) == 1:
+            found.append(found[-1].parts[0])
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinkGroup:
+    """GPUs that NVLinks join.
+
+    Attributes:
+        name: What it is called (`NVLink A`).
+        devices: They, in order.
+        links: Number of links of each pair that has any.
+    """
+
+    name: str
+    devices: tuple[DeviceID, ...]
+    links: Mapping[tuple[DeviceID, DeviceID], int]
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of devices there are."""
+        return len(self.devices) * (len(self.devices) - 1) // 2
+
+    @property
+    def alike(self) -> bool:
+        """Whether any two are joined, and by the same number of links."""
+        return len(self.links) == self.pairs and len(set(self.links.values())) == 1
+
+    def partners(self, device: DeviceID) -> Iterator[tuple[DeviceID, int]]:
+        """The devices that one of them is joined to, each with the number of links."""
+        for (one, other), links in self.links.items():
+            if device in (one, other):
+                yield (other if device == one else one), links
+
+    def summary(self) -> str:
+        """How its devices are joined, in words."""
+        low, high = min(self.links.values()), max(self.links.values())
+        counts = f"{low} link{'' if high == 1 else 's'}" if low == high else f"{low} to {high} links"
+        if len(self.links) == self.pairs:
+            return f"{counts} between any two" if self.pairs > 1 else counts
+        return f"{len(self.links)} of {self.pairs} pairs joined, {counts} each"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolWiring:
+    """The devices of one pool on the node.
+
+    Attributes:
+        pool: Name of the DevicePool.
+        source: ConfigMap and key of the text that tells the wiring, or "" where attributes alone do.
+        problem: Why that text is not used, or "".
+        host: The tree.
+        groups: NVLink groups across it.
+        devices: They in the order of `levels`.
+        levels: How near every pair is.
+    """
+
+    pool: str
+    source: str
+    problem: str
+    host: Branch
+    groups: tuple[LinkGroup, ...]
+    devices: tuple[DeviceID, ...]
+    levels: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeWiring:
+    """A node, by pool. `notes` say why it takes nothing new, if so."""
+
+    node: str
+    notes: tuple[str, ...]
+    pools: tuple[PoolWiring, ...]
+
+
+def node_wiring(snapshot: Snapshot, node: str, now: float) -> NodeWiring:
+    """The wiring of a node; without pools where none has a device there."""
+    beside = snapshot.inventory.get(node, ())
+    uses = _uses(snapshot, now)
+    found = snapshot.nodes.get(node)
+    return NodeWiring(
+        node=node,
+        notes=_notes(found) if found is not None else (),
+        pools=tuple(
+            _pool_wiring(snapshot.pools[name], [each for each in beside if each.device_pool == name], beside, uses)
+            for name in dict.fromkeys(device.device_pool for device in beside)
+        ),
+    )
+
+
+def _notes(node: Node) -> tuple[str, ...]:
+    notes = {
+        "there is no Node object": not node.exists,
+        "the node is not ready": not node.ready,
+        "the node is cordoned": node.unschedulable,
+        "the node is being deleted": node.deleting,
+    }
+    return tuple(note for note, holds in notes.items() if holds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    holder: str
+    back: bool
+
+
+def _uses(snapshot: Snapshot, now: float) -> Mapping[DeviceID, _Use]:
+    """Who has which device, as the allocator's ledger has it: of two claims that name one device the older."""
+
+    def age(claim: Claim) -> tuple[float, str]:
+        return now if claim.created is None else claim.created, claim.uid
+
+    uses: dict[DeviceID, _Use] = {}
+    for claim in sorted(snapshot.claims, key=age):
+        seen: set[int] = set()
+        for replica in sorted(claim.placed, key=lambda replica: replica.index):
+            holder = f"{claim.namespace}/{claim.name} replica {replica.index}"
+            mine = [device.id for device in replica.devices]
+            lost = len(set(mine)) < len(mine) or any(device in uses for device in mine)
+            again = replica.index in seen
+            seen.add(replica.index)
+            back = claim.deleting or again or lost or replica.state is ReplicaState.RELEASING
+            for device in mine:
+                uses.setdefault(device, _Use(holder, back))
+    for device, hold in snapshot.holds.items():
+        known = uses.get(device)
+        back = hold.kind is HoldKind.RELEASING or (known is not None and known.back)
+        uses[device] = _Use(known.holder if known is not None else hold.holder, back)
+    return uses
+
+
+def _pool_wiring(
+    pool: Pool, devices: Sequence[Device], beside: Sequence[Device], uses: Mapping[DeviceID, _Use]
+) -> PoolWiring:
+    wiring, mismatch = wire(devices, pool, beside)
+    net = graph(devices, wiring)
+    groups = _groups(devices, wiring, net)
+    text = pool.matrices.get(devices[0].node)
+    return PoolWiring(
+        pool=pool.name,
+        source=text.source if text is not None else "",
+        problem=mismatch.message if mismatch is not None else "",
+        host=_Tree(pool, devices, wiring, net, groups, uses).host(),
+        groups=tuple(groups),
+        devices=tuple(device.id for device in devices),
+        levels=wiring.level,
+    )
+
+
+def _groups(devices: Sequence[Device], wiring: Wiring, net: nx.Graph[Hashable]) -> list[LinkGroup]:
+    places = {device.id: place for place, device in enumerate(devices)}
+    links: nx.Graph[int] = nx.Graph()
+    for one, other, data in net.edges(data=True):
+        if data["level"] == "NVLink":
+            assert isinstance(one, tuple)
+            assert isinstance(other, tuple)
+            links.add_edge(places[one[1]], places[other[1]])
+    groups = []
+    for number, members in enumerate(sorted(map(sorted, nx.connected_components(links)))):
+        pairs = {
+            (devices[one].id, devices[other].id): MOST_LINKS - wiring.fine[one][other]
+            for one, other in sorted((min(edge), max(edge)) for edge in links.subgraph(members).edges)
+        }
+        groups.append(LinkGroup(_group_name(number), tuple(devices[place].id for place in members), pairs))
+    return groups
+
+
+def _group_name(number: int) -> str:
+    """A, B, … Z, A1, …"""
+    letter, turn = chr(ord("A") + number % 26), number // 26
+    return f"NVLink {letter}{turn or ''}"
+
+
+class _Tree:
+    """Turns the graph of a node into branches."""
+
+    def __init__(
+        self,
+        pool: Pool,
+        devices: Sequence[Device],
+        wiring: Wiring,
+        net: nx.Graph[Hashable],
+        groups: Sequence[LinkGroup],
+        uses: Mapping[DeviceID, _Use],
+    ) -> None:
+        self._pool = pool
+        self._places = {device.id: place for place, device in enumerate(devices)}
+        self._devices = devices
+        self._wiring = wiring
+        self._net = net
+        self._group_of = {device: group.name for group in groups for device in group.devices}
+        self._uses = uses
+
+    def host(self) -> Branch:
+        """The whole tree."""
+        return self._branch(("host", self._devices[0].node), Scope.NODE, None)
+
+    def _branch(self, vertex: Hashable, scope: Scope, above: Hashable) -> Branch:
+        parts: list[Branch] = []
+        leaves: list[Leaf] = []
+        for below, data in self._net.adj[vertex].items():
+            if below == above:
+                continue
+            assert isinstance(below, tuple)
+            kind, what = below
+            if kind == "device":
+                leaves.append(self._leaf(self._devices[self._places[what]], data["level"]))
+            else:
+                parts.append(self._branch(below, kind, vertex))
+        found = Branch(scope, "", tuple(parts), tuple(leaves))
+        return Branch(scope, self._name(scope, vertex, found), found.parts, found.leaves)
+
+    def _name(self, scope: Scope, vertex: Hashable, branch: Branch) -> str:
+        """What the devices say that they share, else a number."""
+        assert isinstance(vertex, tuple)
+        if scope is Scope.NODE:
+            return str(vertex[1])
+        members = [leaf.device for leaf in branch.all_leaves()]
+        if scope is Scope.NUMA_NODE:
+            said: list[frozenset[Any] | None] = [self._wiring.numa[self._places[device.id]] for device in members]
+        else:
+            alias = "pcieRoot" if scope is Scope.PCIE_ROOT else "pcieSwitch"
+            said = [attribute_values(device, self._pool, alias) for device in members]
+        known = [values for values in said if values is not None]
+        shared = frozenset.intersection(*known) if known else frozenset()
+        return ",".join(sorted(map(str, shared))) if shared else f"#{vertex[1]}"
+
+    def _leaf(self, device: Device, level: str) -> Leaf:
+        use = self._uses.get(device.id)
+        if device.standing is Standing.MISSING:
+            state = State.MISSING
+        elif use is not None:
+            state = State.RELEASING if use.back else State.ALLOCATED
+        else:
+            state = _STANDING.get(device.standing, State.FREE)
+        keys = attribute_keys(self._pool, "pciBusID")
+        texts = (device.attributes.get(key) for key in keys)
+        address = pci_address(next((text for text in texts if isinstance(text, str)), "") or device.hardware_id)
+        return Leaf(
+            device=device,
+            level=level,
+            state=state,
+            holder=use.holder if use is not None else "",
+            detail=device.standing_detail,
+            address=spelling(address) if address else "",
+            group=self._group_of.get(device.id, ""),
+        )
+
+
+_WORDS = {Scope.NUMA_NODE: "NUMA node", Scope.PCIE_ROOT: "root complex", Scope.PCIE_SWITCH: "switch"}
+
+
+def title(branches: Sequence[Branch]) -> str:
+    """What a chain of parts is called."""
+    return " / ".join(f"{_WORDS[branch.scope]} {branch.name}" for branch in branches)
+
+
+# As JSON.
+
+
+def as_json(wiring: NodeWiring) -> Json:
+    """The object that is printed."""
+    return {
+        "node": wiring.node,
+        "notes": list(wiring.notes),
+        "pools": [
+            {
+                "pool": pool.pool,
+                "topology": {"source": pool.source or None, "used": bool(pool.source) and not pool.problem},
+                "problem": pool.problem or None,
+                "tree": _branch_json(pool.host),
+                "nvlink": [
+                    {
+                        "name": group.name,
+                        "devices": [_id_json(device) for device in group.devices],
+                        "pairs": [
+                            {"devices": [_id_json(device) for device in pair], "links": links}
+                            for pair, links in group.links.items()
+                        ],
+                    }
+                    for group in pool.groups
+                ],
+                "levels": {
+                    "devices": [_id_json(device) for device in pool.devices],
+                    "rows": [list(row) for row in pool.levels],
+                },
+            }
+            for pool in wiring.pools
+        ],
+    }
+
+
+def _branch_json(branch: Branch) -> Json:
+    return {
+        "scope": branch.scope.value,
+        "name": branch.name,
+        "devices": [_leaf_json(leaf) for leaf in branch.leaves],
+        "parts": [_branch_json(part) for part in branch.parts],
+    }
+
+
+def _leaf_json(leaf: Leaf) -> Json:
+    device = leaf.device
+    return {
+        **_id_json(device.id),
+        "id": device.hardware_id,
+        "name": device.kind,
+        "type": device.type.value,
+        "address": leaf.address or None,
+        "level": leaf.level,
+        "state": leaf.state.value,
+        "holder": leaf.holder or None,
+        "detail": leaf.detail or None,
+        "nvlink": leaf.group or None,
+    }
+
+
+def _id_json(device: DeviceID) -> Json:
+    return {"driver": device.driver, "pool": device.pool, "device": device.device}

@@ -1,0 +1,28 @@
+"""Quantities in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from adjoin_allocator.amounts import cores, size
+
+
+@pytest.mark.parametrize(("milli", "words"), [(96_000, "96"), (1500, "1500m"), (0, "0"), (1, "1m")])
+def test_cores(milli: int, words: str) -> None:
+    assert cores(milli) == words
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [
+        (0, "0"),
+        (1, "1"),
+        (1000, "1000"),
+        (1 << 10, "1Ki"),
+        (68 << 20, "68Mi"),
+        ((68 << 20) + 5, "68Mi"),
+        (1 << 40, "1Ti"),
+    ],
+)
+def test_bytes(amount: int, words: str) -> None:
+    assert size(amount) == words

@@ -19,9 +19,10 @@ import numpy as np
 
 from adjoin_allocator.fabric import WHOLE
 from adjoin_allocator.fit import Fit, needed
+from adjoin_allocator.ground import Ground
 from adjoin_allocator.nodes import NodeView, Value
 from adjoin_allocator.seats import Key, Seat, Seats
-from adjoin_allocator.spread import Ground, Wish
+from adjoin_allocator.spread import Wish
 from adjoin_allocator.topology import bits
 
 STEPS = 200_000

@@ -12,7 +12,7 @@ and nothing else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -152,7 +152,16 @@ class Fabrics:
             paths = [
                 known[id(node)] if id(node) in known and node is not None else path(node, pool.fabric) for node in nodes
             ]
-        tree = grow(index, pool.fabric, paths)
+        if (
+            kept is not None
+            and kept.pool.fabric == pool.fabric
+            and kept.paths == paths
+            and [view.name for view in kept.index.views] == [view.name for view in index.views]
+        ):
+            # Other devices on the same nodes: the tree stands, its nodes are the new ones.
+            tree = replace(kept.tree, index=index)
+        else:
+            tree = grow(index, pool.fabric, paths)
         self._kept[pool.name] = _Kept(pool, index, objects, nodes, paths, tree)
         return tree
 

@@ -31,11 +31,12 @@ from adjoin_allocator.apart import Apart, Line, TooMany
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fabric import WHOLE, FabricTree, Integers
 from adjoin_allocator.fit import STATE_LIMIT
+from adjoin_allocator.ground import Ground
 from adjoin_allocator.model import Affinity, Claim, Pool
 from adjoin_allocator.nodes import Having, PoolIndex, Value
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.seats import Key, Seat, SeatMemo, Seats, total
-from adjoin_allocator.spread import Ground, Lot, Share, Shortage, Spreader, Wish
+from adjoin_allocator.spread import Lot, Share, Shortage, Spreader, Wish
 from adjoin_allocator.terms import Policy, ReplicaState
 
 VALUES = 256
@@ -142,6 +143,10 @@ def gang_flaw(pool: Pool, claim: Claim) -> str | None:
         return "fabric.segment must have a level and a size of at least 1"
     if claim.gang_min is not None and not 1 <= claim.gang_min <= claim.replicas:
         return f"gang.minReplicas is {claim.gang_min}, which is not between 1 and its {claim.replicas} replicas"
+    shares = [request.share for request in claim.requests]
+    shares += [one.share for request in claim.requests for one in request.first_of]
+    if any(share is not None for share in shares):
+        return "its members hold parts of devices (share), which members that are placed together cannot do yet"
     for line in claim.affinity:
         if line.over_gang and line.policy is Policy.DISTINCT and fabric.segment is not None:
             return f"{line.attribute} is Distinct over the gang, which fabric.segment cannot be combined with"

@@ -267,11 +267,7 @@ class _Teller:
         """Each of these alone would make it fit."""
         ledger = self.desk.placer.ledger.pools[self.gang.claim.pool]
         index = ledger.index
-        special = [
-            at
-            for at, view in enumerate(index.views)
-            if view.offered != (1 << view.shape.size) - 1 or at in index.closed or ledger.back(at)
-        ]
+        special = sorted(index.odd | ledger.returning)
         back = {at: ledger.back(at) & index.views[at].offered for at in special}
         told: list[tuple[Code, Mapping[int, int], Callable[[int, list[str]], str]]] = [
             (Code.DEVICE_RELEASING, back, lambda _, names: f"devices that are being released on {_listed(names)}"),

@@ -13,20 +13,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import inf
 from typing import Final
 
 from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedReplica, Pool, Request, natural_key
 from adjoin_allocator.nodes import closed
+from adjoin_allocator.order import effective, urgency
 from adjoin_allocator.results import Plan
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
 from adjoin_allocator.terms import HoldKind, Reclaim, ReplicaState, Standing
+from adjoin_allocator.victims import SAME_AGAIN
 
-DAY: Final = 24 * 3600.0
-"""A deadline raises urgency when it is nearer than this."""
-MOST_URGENT: Final = 100
 NEAR_NODES: Final = 16
 """So many of the nodes that come nearest to having room are looked at."""
 PROVEN: Final = 16
@@ -129,37 +128,32 @@ class Obstruction:
     holders: tuple[Holder, ...]
 
 
-def aging(pool: Pool, claim: Claim, now: float) -> int:
-    """What waiting adds to the priority."""
-    if pool.aging is None or claim.created is None:
-        return 0
-    steps = int(max(0.0, now - claim.created) // pool.aging.every)
-    return min(pool.aging.max, pool.aging.step * steps)
+def tenant_of(pool: Pool, claim: Claim) -> str:
+    """Whose quota and share count for a claim; a pool without tenants has one for all, "" by name."""
+    return claim.tenant if pool.tenants else ""
 
 
-def urgency(claim: Claim, now: float) -> int:
-    """What a deadline within 24 hours adds to the priority."""
-    if claim.deadline is None or claim.deadline - now >= DAY:
-        return 0
-    return min(MOST_URGENT, ceil(MOST_URGENT * (1 - (claim.deadline - now) / DAY)))
-
-
-def usage(snapshot: Snapshot, pool: str) -> Mapping[str, Mapping[str, int]]:
-    """By tenant and device name what its claims hold of a pool, in thousandths of a device."""
+def usage(snapshot: Snapshot, pool: Pool, *, staying: bool = False) -> Mapping[str, Mapping[str, int]]:
+    """By tenant and device name what its claims hold of a pool, in thousandths of a device; with `staying` without what
+    is on its way back.
+    """
     kinds = {
         device.id: device.kind
         for devices in snapshot.inventory.values()
         for device in devices
-        if device.device_pool == pool
+        if device.device_pool == pool.name
     }
     held: dict[str, Counter[str]] = {}
     for claim in snapshot.claims:
-        if claim.pool != pool:
+        if claim.pool != pool.name:
             continue
-        mine = held.setdefault(claim.tenant, Counter())
+        mine = held.setdefault(tenant_of(pool, claim), Counter())
         for replica in claim.placed:
+            if staying and (claim.deleting or replica.state is ReplicaState.RELEASING):
+                continue
             for device in replica.devices:
-                if device.id in kinds and device.share is None:
+                if device.id in kinds:
+                    # A part counts as its device.
                     mine[kinds[device.id]] += 1000
     return held
 
@@ -168,33 +162,33 @@ def dominant_share(pool: Pool, used: Mapping[str, int], capacity: Mapping[str, i
     """The largest part of a device name that a tenant holds, divided by its weight."""
     shares = (amount / 1000 / capacity[name] for name, amount in used.items() if capacity.get(name))
     weight = pool.tenants[tenant].weight if tenant in pool.tenants else 1
-    return max(shares, default=0.0) / weight
+    share = max(shares, default=0.0)
+    return share / weight if weight > 0 else inf
 
 
 def turn(snapshot: Snapshot, made: Plan, claim: Claim, now: float) -> Turn:
     """When `claim` is served among the claims of its pool that wait, as things stand before this decision."""
     pool = snapshot.pools.get(claim.pool)
     if pool is None:
-        return Turn(claim.priority, 0, urgency(claim, now), 0.0, None, 0, ())
-    used, capacity = usage(snapshot, pool.name), _capacity(made, pool.name)
+        return Turn(claim.priority, 0, urgency(claim.deadline, now), 0.0, None, 0, ())
+    used, capacity = usage(snapshot, pool), _capacity(made, pool.name)
     shares = {
         tenant: dominant_share(pool, used.get(tenant, {}), capacity, tenant)
-        for tenant in {each.tenant for each in snapshot.claims if each.pool == pool.name}
+        for tenant in {tenant_of(pool, each) for each in snapshot.claims if each.pool == pool.name}
     }
 
     def key(each: Claim) -> tuple[int, float, float, str]:
-        effective = each.priority + aging(pool, each, now) + urgency(each, now)
         age = now if each.created is None else each.created
-        return -effective, shares[each.tenant], age, each.uid if each.has_uid else ""
+        return -effective(each, pool, now), shares[tenant_of(pool, each)], age, each.uid if each.has_uid else ""
 
     waiting = sorted((each for each in snapshot.claims if each.pool == pool.name and _lacks(each)), key=key)
     uids = [each.uid for each in waiting]
     position = uids.index(claim.uid) if claim.uid in uids else None
     return Turn(
         priority=claim.priority,
-        aging=aging(pool, claim, now),
-        urgency=urgency(claim, now),
-        dominant_share=shares.get(claim.tenant, 0.0),
+        aging=effective(claim, pool, now) - claim.priority - urgency(claim.deadline, now),
+        urgency=urgency(claim.deadline, now),
+        dominant_share=shares.get(tenant_of(pool, claim), 0.0),
         position=None if position is None else position + 1,
         waiting=len(waiting),
         ahead=tuple(uids[: position or 0]),
@@ -217,7 +211,7 @@ def quota(snapshot: Snapshot, made: Plan, claim: Claim) -> tuple[QuotaLine, ...]
     pool = snapshot.pools.get(claim.pool)
     if pool is None:
         return ()
-    used = usage(snapshot, pool.name).get(claim.tenant, {})
+    used = usage(snapshot, pool).get(tenant_of(pool, claim), {})
     tenant = pool.tenants.get(claim.tenant)
     capacity = _capacity(made, pool.name)
     return tuple(
@@ -329,7 +323,7 @@ def _matches(request: Request, device: Device) -> bool:
 def _claims_in_the_way(
     snapshot: Snapshot, pool: Pool, claim: Claim, wanted: Mapping[DeviceID, Device], now: float
 ) -> Iterator[Holder]:
-    used = usage(snapshot, pool.name)
+    used = usage(snapshot, pool, staying=True)
     for holder in snapshot.claims:
         if holder.uid == claim.uid:
             continue
@@ -341,7 +335,7 @@ def _claims_in_the_way(
         yield Holder(
             uid=holder.uid,
             name=f"{holder.namespace}/{holder.name}",
-            tenant=holder.tenant,
+            tenant=tenant_of(pool, holder),
             priority=holder.priority,
             since=min(times, default=None),
             releasing=holder.deleting or all(each.state is ReplicaState.RELEASING for each in here),
@@ -395,23 +389,26 @@ def _enough(snapshot: Snapshot, claim: Claim, holder: Holder, now: float, memo: 
 def may_evict(
     pool: Pool, claim: Claim, holder: Claim, used: Mapping[str, Mapping[str, int]], now: float
 ) -> tuple[bool, str]:
-    """Whether `claim` may have `holder` evicted, and why, or why not."""
+    """Whether `claim` may have `holder` evicted, and why, or why not. `used` is what tenants hold that stays."""
     rules = pool.preemption
     if not holder.preemptible:
         return False, "it is not preemptible"
     if holder.deleting:
         return False, "it is being deleted"
-    started = [each.allocated_at for each in holder.placed if each.allocated_at is not None]
-    if started and now - min(started) < rules.min_runtime:
+    if any(each.by == claim.uid and now - each.at < SAME_AGAIN for each in holder.evictions):
+        return False, "it was evicted for this claim a moment ago"
+    if all(_ran(each, now) < rules.min_runtime for each in holder.placed):
         return False, f"it has run for less than the {rules.min_runtime:g} s that are sure"
-    if holder.tenant == claim.tenant:
+    if tenant_of(pool, holder) == tenant_of(pool, claim):
         if not rules.within_tenant:
-            return False, "the pool evicts nobody within a tenant"
+            return False, "preemption.withinTenant is Never"
         lower = holder.priority < claim.priority
         return lower, "its priority is lower" if lower else "its priority is not lower"
     if rules.reclaim is Reclaim.NEVER:
-        return False, "the pool reclaims nothing from other tenants"
-    over = _over(pool, holder.tenant, used.get(holder.tenant, {}), {})
+        return False, "preemption.reclaim is Never"
+    # Only of what the claim asks for, and the holder has, does it matter that its tenant has too much.
+    shared = {request.kind for request in claim.requests} & {request.kind for request in holder.requests}
+    over = [name for name in _over(pool, holder.tenant, used.get(holder.tenant, {}), {}) if name in shared]
     if not over:
         return False, f"tenant {holder.tenant} is within its quota"
     if _over(pool, claim.tenant, used.get(claim.tenant, {}), asked(claim)):
@@ -419,6 +416,12 @@ def may_evict(
     if rules.reclaim is Reclaim.LOWER_PRIORITY and holder.priority >= claim.priority:
         return False, "its priority is not lower"
     return True, f"tenant {holder.tenant} is above its quota of {', '.join(over)}"
+
+
+def _ran(replica: PlacedReplica, now: float) -> float:
+    """Seconds since it was ready, else since it was given its devices; when neither is known, it just began."""
+    since = replica.ready_at if replica.ready_at is not None else replica.allocated_at
+    return 0.0 if since is None else now - since
 
 
 def _over(pool: Pool, tenant: str, used: Mapping[str, int], more: Mapping[str, int]) -> list[str]:

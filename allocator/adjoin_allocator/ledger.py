@@ -17,12 +17,14 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from itertools import compress
 from operator import is_not
 from typing import NamedTuple, TypeVar, cast
 
 from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.demand import Market, Want, want
+from adjoin_allocator.holders import Holders
 from adjoin_allocator.hosts import NOTHING, Hosts
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, PlacedShare
 from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
@@ -154,6 +156,14 @@ class PoolLedger:
     def claims(self, position: int) -> int:
         """Devices of a node that claims of the snapshot have."""
         return self._claims.get(position, 0) | self._claims_back.get(position, 0)
+
+    def claimed_by(self, position: int, back: bool) -> int:
+        """Devices of a node that claims of the snapshot have and keep, or give back."""
+        return (self._claims_back if back else self._claims).get(position, 0)
+
+    def others_back(self, position: int) -> int:
+        """Devices of a node that others than the snapshot's claims give back."""
+        return self._others_back.get(position, 0)
 
     def claimed(self, position: int, mask: int, back: bool, add: bool) -> None:
         """A claim of the snapshot holds these devices, or no longer does."""
@@ -374,6 +384,16 @@ class _Entry:
         return replace(self, mask=self.mask & ~gone, parts=left, back=back)
 
 
+class _Move(Enum):
+    """What the journal undoes."""
+
+    TAKE = auto()
+    GIVE_BACK = auto()
+    VACATE_KEPT = auto()
+    VACATE_BACK = auto()
+    VACATE_OTHERS = auto()
+
+
 class Ledger:
     """All pools of a decision.
 
@@ -384,6 +404,7 @@ class Ledger:
             are not in it.
         markets: By pool that is asked what replicas of its claims want; claims that are being deleted want nothing.
         hosts: What nodes have left beside devices.
+        holders: By pool which claim has what, and what that makes for each tenant.
         parts: Who holds parts of devices.
     """
 
@@ -393,11 +414,12 @@ class Ledger:
         self.lacking: dict[ClaimUID, tuple[int, ...]] = {}
         self.markets: dict[str, Market] = {}
         self.hosts = Hosts()
+        self.holders: dict[str, Holders] = {}
         self.parts = Parts(self.hosts)
         self._nodes = nodes
-        self._journal: list[tuple[PoolLedger, int, int, bool, HostAsk, int, PlacedShare | None]] = []
-        """Whose what was given or came back, for whose pod, and which version that was of; with a share a part of the
-        device of that bit."""
+        self._journal: list[tuple[PoolLedger, int, int, _Move, HostAsk, int, PlacedShare | None]] = []
+        """Whose what was moved and how, for whose pod, and which version that was of; with a share a part of the device
+        of that bit."""
         self._claims = Claims(())
         self._known: dict[ClaimUID, _Known] = {}
         self._hands: dict[tuple[str, int], list[tuple[Claim, _Entry]]] = {}
@@ -445,7 +467,7 @@ class Ledger:
         """Gives free devices of one node away, to a replica whose pod needs this of the node too."""
         ledger = self.pools[pool]
         assert mask & ~ledger.free[position] == 0, "a device is given that is not free"
-        self._journal.append((ledger, position, mask, True, host, ledger.version, None))
+        self._journal.append((ledger, position, mask, _Move.TAKE, host, ledger.version, None))
         ledger.give(position, mask, add=True)
         if host != NOTHING:
             self.hosts.add(ledger.index.views[position].name, host, 1)
@@ -453,16 +475,33 @@ class Ledger:
     def take_part(self, pool: str, position: int, bit: int, share: PlacedShare) -> None:
         """Gives a part of one device away."""
         ledger = self.pools[pool]
-        self._journal.append((ledger, position, bit, True, NOTHING, ledger.version, share))
+        self._journal.append((ledger, position, bit, _Move.TAKE, NOTHING, ledger.version, share))
         self.parts.hold(pool, position, bit, share, back=False, add=True)
 
     def give_back(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Takes back devices that `take` gave away."""
         ledger = self.pools[pool]
         assert mask & ledger.free[position] == 0, "a device comes back that was not given"
-        self._journal.append((ledger, position, mask, False, host, ledger.version, None))
+        self._journal.append((ledger, position, mask, _Move.GIVE_BACK, host, ledger.version, None))
         ledger.give(position, mask, add=False)
         if host != NOTHING:
+            self.hosts.add(ledger.index.views[position].name, host, -1)
+
+    def vacate(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
+        """What if those who have these devices, and whose pods need this of the node, were gone: for asking only, never
+        for a plan that stands.
+        """
+        ledger = self.pools[pool]
+        for move, part in (
+            (_Move.VACATE_KEPT, ledger.claimed_by(position, back=False)),
+            (_Move.VACATE_BACK, ledger.claimed_by(position, back=True)),
+            (_Move.VACATE_OTHERS, ledger.others_back(position)),
+        ):
+            if part & mask:
+                self._journal.append((ledger, position, part & mask, move, NOTHING, ledger.version, None))
+                _vacate(ledger, position, part & mask, move, add=False)
+        if host != NOTHING:
+            self._journal.append((ledger, position, 0, _Move.GIVE_BACK, host, ledger.version, None))
             self.hosts.add(ledger.index.views[position].name, host, -1)
 
     def checkpoint(self) -> int:
@@ -472,14 +511,17 @@ class Ledger:
     def roll_back(self, mark: int) -> None:
         """Undoes everything since `mark`."""
         while len(self._journal) > mark:
-            ledger, position, mask, given, host, version, share = self._journal.pop()
-            if share is None:
-                ledger.give(position, mask, add=not given)
+            ledger, position, mask, move, host, version, share = self._journal.pop()
+            if share is not None:
+                add = move is _Move.GIVE_BACK
+                self.parts.hold(ledger.index.pool.name, position, mask, share, back=False, add=add)
+            elif move in (_Move.TAKE, _Move.GIVE_BACK):
+                ledger.give(position, mask, add=move is _Move.GIVE_BACK)
             else:
-                self.parts.hold(ledger.index.pool.name, position, mask, share, back=False, add=not given)
+                _vacate(ledger, position, mask, move, add=True)
             ledger.version = version
             if host != NOTHING:
-                self.hosts.add(ledger.index.views[position].name, host, -1 if given else 1)
+                self.hosts.add(ledger.index.views[position].name, host, -1 if move is _Move.TAKE else 1)
 
     # Following snapshots
 
@@ -533,6 +575,7 @@ class Ledger:
             self._hold(entry, add=False)
             place = (entry.pool.index.pool.name, entry.position)
             self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
+            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back)
         self._trade(claim, known.wanted, -1)
         self.lacking.pop(claim.uid, None)
 
@@ -554,6 +597,7 @@ class Ledger:
         self.pools = {name: PoolLedger(self._nodes, index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
         self.markets, self._hands = {}, {}
+        self.holders = {name: Holders(index) for name, index in indexes.items()}
         self.hosts.enter(snapshot.nodes, anew=True)
         self.parts.reset(snapshot, self.pools)
 
@@ -605,7 +649,9 @@ class Ledger:
         wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
         self._known[claim.uid] = _Known(claim, entries, wanted)
         for entry in entries:
-            self._hands.setdefault((entry.pool.index.pool.name, entry.position), []).append((claim, entry))
+            pool = entry.pool.index.pool.name
+            self._hands.setdefault((pool, entry.position), []).append((claim, entry))
+            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back)
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
@@ -646,6 +692,13 @@ class Ledger:
             if found is not None:
                 index, position, bit = found
                 self.pools[index.pool.name].taken(position, 1 << bit, hold.kind is HoldKind.RELEASING, add)
+
+
+def _vacate(ledger: PoolLedger, position: int, mask: int, move: _Move, add: bool) -> None:
+    if move is _Move.VACATE_OTHERS:
+        ledger.taken(position, mask, back=True, add=add)
+    else:
+        ledger.claimed(position, mask, back=move is _Move.VACATE_BACK, add=add)
 
 
 def _doubled(replica: PlacedReplica) -> bool:

@@ -413,6 +413,7 @@ class PlacedReplica:
         allocated_at: Seconds since the epoch, or None where it is not known.
         ready_at: Likewise; None also before it was ready.
         bound: Its pod is bound to the node: the pod's requests count there instead of the claim's `host`.
+        releasing_since: Since when it is on its way back, or None where that is not known or not so.
     """
 
     index: int
@@ -422,6 +423,7 @@ class PlacedReplica:
     allocated_at: float | None = None
     ready_at: float | None = None
     bound: bool = False
+    releasing_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

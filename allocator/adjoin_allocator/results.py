@@ -126,6 +126,17 @@ class Counts(Mapping[str, DeviceCounts]):
             made = self._made[name] = DeviceCounts(*self._numbers[name])
         return made
 
+    def reserving(self, numbers: Mapping[str, int]) -> Counts:
+        """With so many free devices by name counted as reserved."""
+        if not numbers:
+            return self
+        free, reserved = (DeviceCounts.__match_args__.index(name) for name in ("free", "reserved"))
+        changed = {name: list(counts) for name, counts in self._numbers.items()}
+        for name, number in numbers.items():
+            changed[name][free] -= number
+            changed[name][reserved] += number
+        return Counts({name: tuple(counts) for name, counts in changed.items()})
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._numbers)
 

@@ -69,6 +69,14 @@ class Claims(Sequence[Claim]):
     def __len__(self) -> int:
         return self._size
 
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Claims):
+            return self is other or tuple(self) == tuple(other)
+        return tuple(self) == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
     def __repr__(self) -> str:
         return f"Claims({tuple(self)!r})"
 

@@ -3,12 +3,12 @@
 1. Compile what changed since last time (`nodes`), and enter who holds what (`ledger`).
 2. Take the claims that lack replicas, in service order (`order`).
 3. Refuse what cannot be read: no such pool, no such device name, a claim that is on hold.
-4. For each lacking replica, the best place over all nodes beside what all others want (`demand`, `place`, `fit`); take
-   it. Replicas are independent: those
-   that fit are placed. Counting comes before searching, and one refusal answers for all further replicas. Replicas
-   that the network or an attribute binds together, and gangs, are placed together (`gang`).
-   A replica that fits beside the others only if these have other devices gets its place so, and when all are served the
-   whole is improved (`batch`).
+4. For each lacking replica, the best place over all nodes beside what all others want (`demand`, `place`, `fit`),
+   within its tenant's quota and beside what is held for others; if there is none, victims or a reservation (`arbiter`).
+   Replicas are independent: those that fit are placed. Counting comes before searching, and one refusal answers for
+   all further replicas. Replicas that the network or an attribute binds together, and gangs, are placed together
+   (`gang`). A replica that fits beside the others only if these have other devices gets its place so, and when all are
+   served the whole is improved (`batch`).
 5. When all are served, say of those without a place why, and what would make one fit (`diagnosis`, `explain`,
    `nearest`).
 6. Count every pool.
@@ -20,25 +20,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 
 from adjoin_allocator.alternatives import label, ways
+from adjoin_allocator.arbiter import Arbiter, Served, Unit
 from adjoin_allocator.batch import Batch
 from adjoin_allocator.bulk import bulk
-from adjoin_allocator.demand import Market, Round
+from adjoin_allocator.demand import Market, Round, Want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
-from adjoin_allocator.fabric import Fabrics
+from adjoin_allocator.fabric import Fabrics, FabricTree
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
 from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
 from adjoin_allocator.gang_reasons import Desk, explain_gang
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.lot import Unit
-from adjoin_allocator.model import Claim, ClaimUID, PlacedDevice, PlacedReplica
+from adjoin_allocator.lot import Unit as Movable
+from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice, PlacedReplica
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
-from adjoin_allocator.order import service_order
+from adjoin_allocator.order import effective, service
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
@@ -77,23 +77,23 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, memo.placer, memo.fabrics, memo.seats)
+        run = _Run(snapshot, ledger, memo.placer, Arbiter(memo.placer, now), memo.fabrics, memo.seats, now)
         memo.fabrics.keep(snapshot.pools)
-        for _, group in groupby(service_order(ledger.waiting, now), key=lambda claim: claim.priority):
-            claims = list(group)
-            run.fill(claims)
-            for claim in claims:
-                run.serve(claim)
+        levels = run.levels()
+        level: int | None = None
+        for claim in service(ledger.waiting, now, snapshot.pools, run.arbiter.portion):
+            if levels and (now_at := effective(claim, snapshot.pools.get(claim.pool), now)) != level:
+                level = now_at
+                run.fill(levels.get(level, ()))
+            run.serve(claim)
         run.improve()
         run.explain()
-        pools = {
-            name: PoolPlan(name, pool.counts(), pool.index.mismatches, run.batch.pool_gap(name))
-            for name, pool in ledger.pools.items()
-        }
+        pools = run.pools()
     finally:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
-    return Plan(claims=run.answers(), pools=pools, stats=Stats(run.served, run.states, len(shapes), run.batch.struck))
+    stats = Stats(run.served, run.states, len(shapes), run.batch.struck)
+    return Plan(run.answers(), pools, run.arbiter.preempted, stats)
 
 
 @dataclass(slots=True, eq=False)
@@ -103,9 +103,98 @@ class _Waiting:
     claim: Claim
     asks: tuple[Ask, ...]
     placements: tuple[Placement, ...]
-    missing: int
+    unit: Unit
     limit: bool
+    nominated: tuple[Nomination, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    """Known already: what its quota says, what it waits for."""
+    remedy: str | None = None
+    """What would make it fit if nothing but the quota is in the way."""
     gang: Gang | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """Places a replica of one claim in the ledger as it stands, in the most wanted way that fits.
+
+    Attributes:
+        asks: The ways that are left: what does not fit now fits no later replica either.
+        what_if: The ledger is another one each time, so that every way is tried anew and work counts for this try.
+        obstacle: What kept it from every node when it was last tried.
+    """
+
+    run: _Run
+    claim: Claim
+    asks: tuple[Ask, ...]
+    index: int
+    several: bool
+    demand: Round
+    wanted: Want | None
+    what_if: bool = False
+    effort: Effort = field(init=False)
+    left: list[Ask] = field(init=False)
+    obstacle: Obstacle | None = None
+    found: tuple[Movable, Spot] | None = None
+    """What the last try placed, if it did."""
+
+    def __post_init__(self) -> None:
+        self._begin()
+
+    def __call__(self) -> tuple[Placement, ...] | None:
+        self.found = None
+        if self.what_if:
+            self._begin()
+        placer, beside = self.run.placer, self.demand.beside(self.wanted)
+        spot = best(placer, self.left[0], self.effort, beside)
+        while spot is not Obstacle.LIMIT and not isinstance(spot, Spot) and len(self.left) > 1:
+            del self.left[0]
+            self.effort = Effort(self.effort.states, set() if self.several else None)
+            spot = best(placer, self.left[0], self.effort, beside)
+        ask = self.left[0]
+        movable = self.run.movable(self.claim, ask, self.index)
+        if isinstance(spot, Obstacle):
+            # Where the number of devices depends on the node, a quota may take the place back.
+            room = spot is not Obstacle.LIMIT and not self.what_if and all(ask.signature.counts)
+            elsewhere = self.run.batch.room(movable) if room else None
+            if elsewhere is None:
+                self.obstacle = spot
+                return None
+            spot = elsewhere
+        self.found = (movable, spot)
+        return (self.run.place(ask, self.index, spot),)
+
+    def _begin(self) -> None:
+        self.left, self.effort = list(self.asks), Effort(known=set() if self.several else None)
+
+
+@dataclass(slots=True, eq=False)
+class _GangAttempt:
+    """Places members of a claim together in the ledger as it stands.
+
+    Attributes:
+        states: Search states seen so far.
+        limit: A search was given up when it was last tried.
+    """
+
+    run: _Run
+    tree: FabricTree
+    gang: Gang
+    demand: Round
+    wanted: Want | None
+    states: int = 0
+    limit: bool = False
+
+    def __call__(self) -> tuple[Placement, ...] | None:
+        run, gang = self.run, self.gang
+        outcome = arrange(run.placer, run.seats, self.tree, gang, self.demand.beside(self.wanted))
+        self.states, self.limit = self.states + outcome.states, outcome.limit
+        return (
+            tuple(
+                run.place(gang.asks[member.seat.ask], member.index, Spot(member.position, member.seat.fit))
+                for member in outcome.members
+            )
+            or None
+        )
 
 
 @dataclass(slots=True, eq=False)
@@ -115,8 +204,10 @@ class _Run:
     snapshot: Snapshot
     ledger: Ledger
     placer: Placer
+    arbiter: Arbiter
     fabrics: Fabrics
     seats: SeatMemo
+    now: float
     served: int = 0
     states: int = 0
     batch: Batch = field(init=False)
@@ -127,6 +218,8 @@ class _Run:
     """Replicas that were placed before their claims are served."""
     _turns: dict[ClaimUID, int] = field(default_factory=dict)
     """When each claim was served."""
+    _units: dict[ClaimUID, Unit] = field(default_factory=dict)
+    """What was asked last for each claim of independent replicas."""
 
     def __post_init__(self) -> None:
         self.batch = Batch(self.ledger, self.placer, self._elsewhere)
@@ -151,44 +244,61 @@ class _Run:
         early = self._early.get(claim.uid, {})
         missing = tuple(index for index in self.ledger.lacking[claim.uid] if index not in early)
         several = len(missing) > 1
-        effort = Effort(known=set() if several else None)
-        placements = list(early.values())
-        obstacle: Obstacle | None = None
-        left = list(asks)
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
+        attempt = _Attempt(self, claim, asks, 0, several, demand, wanted)
+        asking = _Attempt(self, claim, asks, 0, several, demand, wanted, what_if=True)
+        placements = list(early.values())
+        without: list[tuple[Unit, Served]] = []
         for index in missing:
-            spot = best(self.placer, left[0], effort, demand.beside(wanted))
-            # What does not fit now fits none of the replicas after this one either.
-            while spot is not Obstacle.LIMIT and not isinstance(spot, Spot) and len(left) > 1:
-                del left[0]
-                effort = Effort(effort.states, set() if several else None)
-                spot = best(self.placer, left[0], effort, demand.beside(wanted))
-            unit = Unit(claim, left[0], index, claim.priority, self.served)
-            if isinstance(spot, Obstacle):
-                room = self.batch.room(unit) if spot is not Obstacle.LIMIT else None
-                if room is None:
-                    obstacle = spot
-                    break
-                spot = room
-            placements.append(self._place(left[0], index, spot))
-            self.batch.placed(unit, spot)
-            if wanted is not None:
-                demand.served(wanted)
-        placements.sort(key=lambda placement: placement.index)
-        self.states += effort.states
-        if obstacle is None:
+            attempt.index = asking.index = index
+            attempt.found = None
+            unit = self._units[claim.uid] = Unit(claim, asks, (index,), attempt, asking)
+            served = self.arbiter.serve(unit)
+            if served.placements:
+                placements += served.placements
+                if attempt.found is not None:
+                    self.batch.placed(*attempt.found)
+                if wanted is not None:
+                    demand.served(wanted)
+                continue
+            without.append((unit, served))
+            if not served.nominated:
+                break
+        self.states += attempt.effort.states
+        self.arbiter.settle(claim, set(missing) - {placement.index for placement in placements})
+        if not without:
+            placements.sort(key=lambda placement: placement.index)
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
-        else:
-            limit = obstacle is Obstacle.LIMIT
-            lacking = len(missing) + len(early) - len(placements)
-            self._waiting.append(_Waiting(claim, asks, tuple(placements), lacking, limit))
+            return
+        self._waiting.append(
+            _Waiting(
+                claim=claim,
+                asks=asks,
+                placements=tuple(sorted(placements, key=lambda placement: placement.index)),
+                unit=without[-1][0],
+                limit=attempt.obstacle is Obstacle.LIMIT,
+                nominated=tuple(one for _, served in without for one in served.nominated),
+                reasons=tuple(dict.fromkeys(reason for _, served in without for reason in served.reasons)),
+                remedy=without[-1][1].remedy,
+            )
+        )
+
+    def levels(self) -> Mapping[int, Sequence[Claim]]:
+        """Waiting claims by effective priority, if some pool wants the most devices placed."""
+        found: dict[int, list[Claim]] = {}
+        if any(pool.objective is Objective.THROUGHPUT for pool in self.snapshot.pools.values()):
+            for claim in self.ledger.waiting:
+                level = effective(claim, self.snapshot.pools.get(claim.pool), self.now)
+                found.setdefault(level, []).append(claim)
+        return found
 
     def fill(self, claims: Sequence[Claim]) -> None:
         """Places what packs best of many claims of one priority, in pools that want the most devices placed."""
         by_pool: dict[str, list[tuple[Claim, int, Ask]]] = {}
         for claim in claims:
             pool = self.snapshot.pools.get(claim.pool)
-            if pool is None or pool.objective is not Objective.THROUGHPUT or is_gang(claim):
+            # A quota decides claim by claim.
+            if pool is None or pool.objective is not Objective.THROUGHPUT or pool.tenants or is_gang(claim):
                 continue
             if self._refusal(claim) is None and not any(request.first_of for request in claim.requests):
                 ask = self.placer.ask(pool, claim.requests, claim.affinity, claim.host, claim.profile)
@@ -197,28 +307,38 @@ class _Run:
         for units in by_pool.values():
             for at, spot in bulk(self.placer, [ask for _, _, ask in units]):
                 claim, index, ask = units[at]
-                self._early.setdefault(claim.uid, {})[index] = self._place(ask, index, spot)
+                placement = self.place(ask, index, spot)
+                self._early.setdefault(claim.uid, {})[index] = placement
+                self.arbiter.rebook(claim, self._early[claim.uid].values())
 
     def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...]) -> None:
         """Places the members of a claim together: all that fit, or none of a gang that would be too small."""
         gang = gang_of(self.placer, claim, asks, self.ledger.lacking[claim.uid])
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
-        outcome = arrange(self.placer, self.seats, tree, gang, demand.beside(wanted))
-        self.states += outcome.states
-        placements = []
-        for member in outcome.members:
-            spot = Spot(member.position, member.seat.fit)
-            placements.append(self._place(gang.asks[member.seat.ask], member.index, spot))
-            if wanted is not None:
+        few = replace(gang, missing=gang.missing[: gang.least])
+        attempt = _GangAttempt(self, tree, gang, demand, wanted)
+        asking = _GangAttempt(self, tree, few, demand, wanted)
+        unit = Unit(claim, asks, gang.missing, attempt, asking, members=len(few.missing), single=False)
+        served = self.arbiter.serve(unit)
+        self.states += attempt.states
+        if wanted is not None:
+            for _ in served.placements:
                 demand.served(wanted)
-        missing = len(gang.missing) - len(placements)
-        if missing:
-            self._waiting.append(_Waiting(claim, asks, tuple(placements), missing, outcome.limit, gang))
-        else:
-            self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
+        missing = set(gang.missing) - {placement.index for placement in served.placements}
+        self.arbiter.settle(claim, missing)
+        if not missing:
+            self._add(ClaimPlan(uid=claim.uid, placements=served.placements, gap=0.0))
+            return
+        told = served.nominated, served.reasons, served.remedy
+        self._waiting.append(_Waiting(claim, asks, served.placements, unit, attempt.limit, *told, gang))
 
-    def _elsewhere(self, unit: Unit) -> Spot | None:
+    def movable(self, claim: Claim, ask: Ask, index: int) -> Movable:
+        """A replica as the batch knows it."""
+        level = effective(claim, self.snapshot.pools.get(claim.pool), self.now)
+        return Movable(claim, ask, index, level, self._turns[claim.uid])
+
+    def _elsewhere(self, unit: Movable) -> Spot | None:
         """The best place for one replica that must leave the one it has."""
         demand = self._demand(unit.claim.pool).beside(self.ledger.wanted(unit.claim))
         spot = best(self.placer, unit.ask, Effort(), demand)
@@ -227,10 +347,12 @@ class _Run:
     def improve(self) -> None:
         """Looks at all claims together when each is served."""
         for waiting in self._waiting:
-            if waiting.gang is None and not waiting.limit:
+            # What waits for its quota, or for what is held for it, waits for no better arrangement.
+            known = waiting.limit or waiting.reasons or waiting.nominated
+            if waiting.gang is None and not known and not self.arbiter.limited(waiting.claim):
                 claim, placed = waiting.claim, {placement.index for placement in waiting.placements}
                 self.batch.waits(
-                    Unit(claim, waiting.asks[-1], index, claim.priority, self._turns[claim.uid])
+                    self.movable(claim, waiting.asks[-1], index)
                     for index in self.ledger.lacking[claim.uid]
                     if index not in placed
                 )
@@ -241,9 +363,10 @@ class _Run:
             claim, asks = units[0].claim, (units[0].ask,)
             placements = tuple(self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot)
             missing = len(self.ledger.lacking[claim.uid]) - len(placements)
+            self.arbiter.rebook(claim, placements)
             self._plans.pop(claim.uid, None)
             if missing:
-                self._waiting.append(_Waiting(claim, asks, placements, missing, limit=False))
+                self._waiting.append(_Waiting(claim, asks, placements, self._units[claim.uid], limit=False))
             else:
                 self._add(ClaimPlan(uid=claim.uid, placements=placements, gap=0.0))
         self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
@@ -278,7 +401,8 @@ class _Run:
             return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
         return None
 
-    def _place(self, ask: Ask, index: int, spot: Spot) -> Placement:
+    def place(self, ask: Ask, index: int, spot: Spot) -> Placement:
+        """Gives a replica the devices of a spot."""
         grant(self.placer, ask, spot)
         return self._placement(ask, index, spot)
 
@@ -303,9 +427,19 @@ class _Run:
         """
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
         ahead: list[Ask] = []
-        for waiting in self._waiting:
-            if waiting.gang is not None:
-                answer: tuple[tuple[Reason, ...], str | None] = self._explain_gang(waiting.gang, waiting.placements)
+        for found_waiting in self._waiting:
+            waiting = self._as_it_stands(found_waiting)
+            gang = waiting.gang
+            answer: tuple[tuple[Reason, ...], str | None] = ((), waiting.remedy)
+            # What a gang that has places already could have besides is not asked here.
+            held = None if waiting.reasons or (gang and waiting.placements) else self.arbiter.blocked(waiting.unit)
+            if held is not None:
+                answer = ((held,), None)
+            elif waiting.nominated or (waiting.reasons and self._would_fit(waiting)):
+                pass  # It waits for what is held for it, or nothing but its quota is in the way.
+            elif gang is not None:
+                found_why = self._explain_gang(gang, waiting.placements)
+                answer = (found_why[0], None if waiting.reasons else found_why[1])
             elif waiting.limit:
                 nodes = len(self.ledger.pools[waiting.claim.pool].index.views)
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
@@ -318,16 +452,51 @@ class _Run:
                 elif found[1] is not None and waits(found[1]):
                     whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
                     found = (found[0], changed(self.placer, whole))
-                answer = known[key] = found
+                known[key] = found
+                # What would fit but for the quota is not what would make it fit.
+                answer = (found[0], None if waiting.reasons else found[1])
             ahead += waiting.asks
             self._add(
                 ClaimPlan(
                     uid=waiting.claim.uid,
                     placements=waiting.placements,
-                    reasons=answer[0],
+                    reasons=(*waiting.reasons, *answer[0]),
                     nearest=answer[1],
+                    nominated=waiting.nominated,
                 )
             )
+
+    def _as_it_stands(self, waiting: _Waiting) -> _Waiting:
+        """Without promises that a claim of higher standing has taken since."""
+        if not waiting.nominated:
+            return waiting
+        nominated = self.arbiter.standing(waiting.claim, waiting.nominated)
+        if len(nominated) == len(waiting.nominated):
+            return waiting
+        return replace(waiting, nominated=nominated, reasons=waiting.reasons if nominated else ())
+
+    def pools(self) -> Mapping[str, PoolPlan]:
+        """Every pool after the decision. What is held but free counts as reserved."""
+        reserved = self.arbiter.close()
+        return {
+            name: PoolPlan(
+                name=name,
+                counts=pool.counts().reserving(reserved.get(name, {})),
+                mismatches=pool.index.mismatches,
+                gap=self.batch.pool_gap(name),
+                usage=self.arbiter.accounts(name).usage(),
+            )
+            for name, pool in self.ledger.pools.items()
+        }
+
+    def _would_fit(self, waiting: _Waiting) -> bool:
+        """Whether one more replica, or a gang, has a place in the ledger as it stands."""
+        if waiting.gang is None:
+            return any(self.placer.fits(ask) for ask in waiting.asks)
+        mark = self.ledger.checkpoint()
+        placements = waiting.unit.least()
+        self.ledger.roll_back(mark)
+        return placements is not None
 
     def _explain_gang(self, gang: Gang, placements: Sequence[Placement]) -> tuple[tuple[Reason, ...], str | None]:
         """Why the rest of a gang waits, beside those that were placed just now."""

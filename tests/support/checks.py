@@ -13,6 +13,7 @@ from itertools import combinations
 
 from tests.support.oracle import Rooms, takes_claims
 from tests.support.parts_checks import assert_parts
+from tests.support.tenants import assert_tenants
 
 from adjoin_allocator import (
     Affinity,
@@ -33,8 +34,8 @@ from adjoin_allocator.selectors import match_all
 from adjoin_allocator.topology import Verdict, attribute_values, wire
 
 
-def assert_valid(snapshot: Snapshot, plan: Plan) -> None:
-    """Everything that must hold of `plan` as an answer to `snapshot`."""
+def assert_valid(snapshot: Snapshot, plan: Plan, now: float | None = None) -> None:
+    """Everything that must hold of `plan` as an answer to `snapshot`; rules about time only when `now` is given."""
     devices = {device.id: device for given in snapshot.inventory.values() for device in given}
     claims = {claim.uid: claim for claim in snapshot.claims}
     taken: dict[DeviceID, str] = {device: f"hold of {hold.holder}" for device, hold in snapshot.holds.items()}
@@ -53,6 +54,9 @@ def assert_valid(snapshot: Snapshot, plan: Plan) -> None:
                 assert given.id not in taken, f"{given.id} goes to {claims[uid].name} but is taken: {taken[given.id]}"
                 if given.share is None:
                     taken[given.id] = f"claim {claims[uid].name}"
+        for nomination in answer.nominated:
+            promise = Placement(nomination.index, nomination.node, nomination.devices, {})
+            _assert_placement(snapshot, devices, claims[uid], promise)
     for uid, answer in plan.claims.items():
         _assert_together(snapshot, devices, claims[uid], answer)
     for claim in snapshot.claims:
@@ -60,6 +64,7 @@ def assert_valid(snapshot: Snapshot, plan: Plan) -> None:
             assert claim.uid in plan.claims, f"claim {claim.name} lacks replicas and the plan says nothing of it"
     _assert_hosts(snapshot, plan)
     _assert_counts(snapshot, plan, devices)
+    assert_tenants(snapshot, plan, devices, now)
     assert_parts(snapshot, plan)
 
 
@@ -298,6 +303,9 @@ def _assert_counts(snapshot: Snapshot, plan: Plan, devices: Mapping[DeviceID, De
         parts.update((given.id, False) for given in given_parts if given.share is not None)
     # A device of which anybody keeps a part is not on its way back.
     back -= {device for device, releasing in parts if not releasing}
+    nominated = {
+        given.id for answer in plan.claims.values() for nomination in answer.nominated for given in nomination.devices
+    }
     for name, pool in plan.pools.items():
         assert pool.name == name, f"the counts of {name} are filed under another name"
         for kind, counts in pool.counts.items():
@@ -312,6 +320,14 @@ def _assert_counts(snapshot: Snapshot, plan: Plan, devices: Mapping[DeviceID, De
             allocated = [device for device in rest if device.id in held and device.id not in back]
             unheld = [device for device in rest if device.id not in held and device.id not in back]
             free = [device for device in unheld if device.standing is Standing.OFFERED]
-            expected = (len(free), len(allocated), len(releasing_), len(mine) - len(rest))
+            # What is held for somebody is reserved, though nobody has it.
+            promised = sum(device.id in nominated for device in free)
+            unguarded = sum(device.standing is Standing.UNGUARDED for device in unheld)
+            held_back = counts.reserved - unguarded
+            if snapshot.pools[name].hold_after is None:
+                assert held_back == promised, f"{name}/{kind}: {held_back} are reserved, but {promised} promised"
+            else:
+                assert held_back >= promised, f"{name}/{kind}: {held_back} are reserved, but {promised} promised"
+            expected = (len(free) - held_back, len(allocated), len(releasing_), len(mine) - len(rest))
             told = (counts.free, counts.allocated, counts.releasing, counts.missing)
             assert told == expected, f"{name}/{kind}: free, allocated, releasing, missing are {told}, not {expected}"

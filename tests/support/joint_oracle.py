@@ -12,7 +12,18 @@ from itertools import zip_longest
 
 from tests.support.oracle import Bench, takes_claims
 
-from adjoin_allocator import Affinity, Claim, ClaimUID, DeviceID, Objective, Plan, Policy, Profile, Snapshot
+from adjoin_allocator import (
+    Affinity,
+    Claim,
+    ClaimUID,
+    DeviceID,
+    DeviceType,
+    Objective,
+    Plan,
+    Policy,
+    Profile,
+    Snapshot,
+)
 from adjoin_allocator.topology import wire
 
 Distances = tuple[int, ...]
@@ -44,12 +55,12 @@ def best(snapshot: Snapshot, now: float) -> Worth:
     counted = any(pool.objective is Objective.THROUGHPUT for pool in snapshot.pools.values())
     states = {frozenset[DeviceID](): Worth((0,) * len(levels) if counted else (), (), ())}
     for claim in claims:
-        choices = _choices(snapshot, claim)
+        options = choices(snapshot, claim)
         for _ in range(claim.replicas - len(claim.placed)):
             after: dict[frozenset[DeviceID], Worth] = {}
             for used, worth in states.items():
                 _keep(after, used, Worth(worth.devices, (*worth.placed, False), worth.nearness))
-                for taken, distance in choices.items():
+                for taken, distance in options.items():
                     if not taken & used:
                         gained = len(taken) if counted else 0
                         devices = tuple(
@@ -74,11 +85,11 @@ def reached(snapshot: Snapshot, answer: Plan, now: float) -> Worth:
         mine = answer.claims[ClaimUID(claim.uid)].placements
         lacking = claim.replicas - len(claim.placed)
         placed += [True] * len(mine) + [False] * (lacking - len(mine))
-        choices = _choices(snapshot, claim)
+        options = choices(snapshot, claim)
         for placement in mine:
             taken = frozenset(device.id for device in placement.devices)
             devices[claim.priority] += len(taken)
-            nearness = minus(nearness, choices[taken])
+            nearness = minus(nearness, options[taken])
     return Worth(tuple(devices.values()) if counted else (), tuple(placed), nearness)
 
 
@@ -106,11 +117,14 @@ def _keep(states: dict[frozenset[DeviceID], Worth], used: frozenset[DeviceID], w
         states[used] = worth
 
 
-def _choices(snapshot: Snapshot, claim: Claim) -> Mapping[frozenset[DeviceID], Distances]:
+def choices(snapshot: Snapshot, claim: Claim) -> Mapping[frozenset[DeviceID], Distances]:
     """Every set of devices that one replica could have, and its distances when they are shared out best."""
     pool = snapshot.pools[claim.pool]
     held = {device.id for one in snapshot.claims for replica in one.placed for device in replica.devices}
     held |= set(snapshot.holds)
+    types = {name.name: name.type for name in pool.devices}
+    both = {DeviceType.GPU, DeviceType.RDMA} <= {types[request.kind] for request in claim.requests}
+    preferred = any(line.scope and line.policy is Policy.PREFERRED for line in claim.affinity)
     found: dict[frozenset[DeviceID], Distances] = {}
     for name, beside in snapshot.inventory.items():
         devices = [device for device in beside if device.device_pool == pool.name]
@@ -120,7 +134,8 @@ def _choices(snapshot: Snapshot, claim: Claim) -> Mapping[frozenset[DeviceID], D
         asked = replace(claim, affinity=tuple(_unrepeated(claim.affinity)))
         for sets in bench.choices(claim.requests, claim.affinity):
             taken = frozenset(devices[at].id for one in sets for at in one)
-            pairs = bench._distances(asked, sets)
+            # GPU pairs and GPU-NIC pairs, where there are both kinds; else what there is comes first.
+            pairs = [pair for pair in bench._distances(asked, sets) if preferred or both or pair != (0, 0)]
             used = {at for one in sets for at in one}
             numa = bench._numa_nodes(used) if claim.profile is Profile.LATENCY else 0
             distance = (numa, *(number for pair in pairs for number in pair))

@@ -14,6 +14,7 @@ from typing import Any
 from adjoin_allocator import (
     Affinity,
     Claim,
+    ClaimPlan,
     ClaimUID,
     Device,
     DeviceID,
@@ -24,11 +25,14 @@ from adjoin_allocator import (
     Hold,
     HoldKind,
     Node,
+    Nomination,
     PlacedDevice,
     PlacedReplica,
     Placement,
     Policy,
     Pool,
+    PreemptionRules,
+    Reclaim,
     ReplicaState,
     Request,
     Scope,
@@ -38,6 +42,7 @@ from adjoin_allocator import (
     ShareMode,
     Snapshot,
     Standing,
+    Tenant,
     natural_key,
 )
 from adjoin_allocator.cel import Quantity, compile_selector
@@ -129,6 +134,21 @@ def pool(name: str = POOL, kinds: Sequence[str] = ("gpu", "nic"), **more: Any) -
     return Pool(**{"name": name, "devices": names, "aliases": {}, "matrices": {}, **more})
 
 
+def tenants(**quotas: int | Tenant) -> Mapping[str, Tenant]:
+    """Tenants by name: a number is a quota of GPUs."""
+    return {name: one if isinstance(one, Tenant) else tenant(name, gpu=one) for name, one in quotas.items()}
+
+
+def tenant(name: str, *, borrowing: int = 0, weight: int = 1, **quota: int) -> Tenant:
+    """A tenant with a quota by device name, that may borrow so many GPUs."""
+    return Tenant(name, quota, {"gpu": borrowing} if borrowing else {}, weight)
+
+
+def evicting(within: bool = True, reclaim: Reclaim = Reclaim.ANY, min_runtime: float = 0.0) -> PreemptionRules:
+    """Rules under which everything is allowed, unless said otherwise."""
+    return PreemptionRules(within, reclaim, min_runtime)
+
+
 def request(name: str = "gpu", count: int = 1, *, kind: str = "", **more: Any) -> Request:
     """A request for devices of the name's kind."""
     return Request(name=name, kind=kind or name, count=count, **more)
@@ -208,9 +228,26 @@ def holding(name: str, devices: Sequence[Device], **more: Any) -> Claim:
     by_kind: dict[str, list[Device]] = {}
     for one in devices:
         by_kind.setdefault(one.kind, []).append(one)
-    state = more.pop("state", ReplicaState.READY)
+    told = {key: more.pop(key) for key in ("state", "allocated_at", "ready_at", "releasing_since") if key in more}
     requests = [request(kind, len(given)) for kind, given in by_kind.items()]
-    return claim(name, *requests, placed=(placed(by_kind, state=state),), **more)
+    return claim(name, *requests, placed=(placed(by_kind, **told),), **more)
+
+
+def members(name: str, sets: Iterable[Sequence[Device]], **more: Any) -> Claim:
+    """A claim whose replicas have these GPUs, one set each."""
+    sets = list(sets)
+    placed_ = tuple(placed({"gpu": given}, index) for index, given in enumerate(sets))
+    return claim(name, request("gpu", len(sets[0])), replicas=len(sets), placed=placed_, **more)
+
+
+def nomination(devices: Sequence[Device], index: int = 0) -> Nomination:
+    """These GPUs are held for a replica."""
+    return Nomination(index, devices[0].node, tuple(PlacedDevice("gpu", one.id, one.hardware_id) for one in devices))
+
+
+def told(before: Claim, answer: ClaimPlan) -> Claim:
+    """The claim once what a plan says of it stands in its status."""
+    return replace(after(before, answer.placements), nominated=answer.nominated)
 
 
 def after(before: Claim, placements: Iterable[Placement], state: ReplicaState = ReplicaState.ALLOCATED) -> Claim:

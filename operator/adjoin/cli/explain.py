@@ -23,7 +23,17 @@ from adjoin.cli.source import NoAnswer, Source, Where, complain, moment, read_so
 from adjoin.facts import ClaimFacts, timestamp
 from adjoin.lifecycle import entries, rfc3339
 from adjoin_allocator import Memo, plan
-from adjoin_allocator.inquiry import Holder, Obstruction, Turn, fabric_level, in_the_way, quota, settled, turn
+from adjoin_allocator.inquiry import (
+    Holder,
+    Obstruction,
+    Turn,
+    fabric_level,
+    in_the_way,
+    quota,
+    settled,
+    tenant_of,
+    turn,
+)
 from adjoin_allocator.model import Claim, ClaimUID
 from adjoin_allocator.results import Plan
 
@@ -90,6 +100,7 @@ def explain(question: Question, uid: str, tell: Tell) -> Json:
     claim = next(each for each in question.asked.claims if each.uid == uid)
     answer = made.claims.get(ClaimUID(uid))
     names = {each.uid: f"{each.namespace}/{each.name}" for each in question.asked.claims}
+    pool = question.asked.pools.get(claim.pool)
     blocked = outcome.waits and claim.hold is None and not claim.deleting
     tell("looking who is in the way")
     obstruction = in_the_way(question.asked, made, claim, question.now, memo) if blocked else Obstruction((), 0, ())
@@ -98,7 +109,7 @@ def explain(question: Question, uid: str, tell: Tell) -> Json:
         "namespace": shown["namespace"],
         "name": shown["name"],
         "pool": claim.pool,
-        "tenant": claim.tenant,
+        "tenant": tenant_of(pool, claim) or None if pool is not None else None,
         "phase": shown["phase"],
         "waits": outcome.waits,
         "wanted": claim.replicas,

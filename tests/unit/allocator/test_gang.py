@@ -28,6 +28,7 @@ from adjoin_allocator import (
     Plan,
     ReplicaState,
     Request,
+    ShareAsk,
     Snapshot,
     Standing,
     plan,
@@ -566,6 +567,25 @@ def test_what_cannot_be_read_is_invalid(fabric: Fabric, gang_min: int, words: st
     nodes, devices = site(("r1", 2))
     claim = replace(make.gang("claim", replicas=2), fabric=fabric, gang_min=gang_min)
     answer = planned(world(nodes, devices, claim))
+    assert codes(answer) == [Code.INVALID_CLAIM]
+    assert words in of(answer).reasons[0].message
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "words"),
+    [
+        pytest.param([make.request("gpu", share=ShareAsk("slices"))], {}, "parts of devices (share)", id="share"),
+        pytest.param(
+            [make.request("gpu"), make.over_gang(make.distinct(RAIL, "gpu"))],
+            {"segment": (2, "rack")},
+            "cannot be combined",
+            id="segments of members that may share nothing",
+        ),
+    ],
+)
+def test_what_is_not_done_is_refused(asked: list[Any], more: dict[str, Any], words: str) -> None:
+    nodes, devices = site(("r1", 2))
+    answer = planned(world(nodes, devices, make.gang("claim", *asked, replicas=2, **more)))
     assert codes(answer) == [Code.INVALID_CLAIM]
     assert words in of(answer).reasons[0].message
 

@@ -12,9 +12,10 @@ from tests.support import gang_oracle, make
 from tests.support.gang_oracle import Case
 
 from adjoin_allocator.fabric import FabricTree, grow
+from adjoin_allocator.ground import Ground
 from adjoin_allocator.model import FabricLevel
 from adjoin_allocator.nodes import Nodes
-from adjoin_allocator.spread import Ground, Layout, Spreader, Wish
+from adjoin_allocator.spread import Layout, Spreader, Wish
 
 
 def tree_of(case: Case) -> FabricTree:

@@ -1,0 +1,77 @@
+"""Which claim has which devices: of one pool, by node and by claim, and what that makes for each tenant.
+
+In come what claims hold, one entry for each replica on a node, when the ledger enters it and when it leaves; out come
+the holders of a node and the usage of tenants. Who holds what is listed only in pools where somebody may have to give
+way (preemption, reservation); usage is kept for all. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from adjoin_allocator.model import Claim, ClaimUID, PlacedReplica, Pool
+from adjoin_allocator.nodes import PoolIndex
+from adjoin_allocator.tenancy import WHOLE, Usage
+from adjoin_allocator.terms import Reclaim
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Holding:
+    """Devices of one replica on one node; `back` when they are on their way back."""
+
+    claim: Claim
+    replica: PlacedReplica
+    position: int
+    mask: int
+    back: bool
+
+
+def preempts(pool: Pool) -> bool:
+    """Whether anybody may ever be evicted in a pool."""
+    return pool.preemption.within_tenant or pool.preemption.reclaim is not Reclaim.NEVER
+
+
+class Holders:
+    """The holders of one pool."""
+
+    def __init__(self, index: PoolIndex) -> None:
+        self.index = index
+        self.usage = Usage()
+        self.nodes: dict[int, list[Holding]] = {}
+        """By position; empty unless the pool may need it."""
+        self.claims: dict[ClaimUID, list[Holding]] = {}
+        """Likewise, by claim."""
+        self.preemptors: Counter[ClaimUID] = Counter()
+        """For whom holders were evicted lately, with how many."""
+        self._listed = preempts(index.pool) or index.pool.hold_after is not None
+
+    def enter(self, claim: Claim, replica: PlacedReplica, position: int, mask: int, back: bool) -> None:
+        """A replica has these devices."""
+        self._count(claim, position, mask, back, 1)
+        if self._listed:
+            holding = Holding(claim, replica, position, mask, back)
+            self.nodes.setdefault(position, []).append(holding)
+            mine = self.claims.setdefault(claim.uid, [])
+            if not mine:
+                self.preemptors.update(eviction.by for eviction in claim.evictions)
+            mine.append(holding)
+
+    def leave(self, claim: Claim, position: int, mask: int, back: bool) -> None:
+        """A replica of the claim no longer has these devices; all of the claim's leave together."""
+        self._count(claim, position, mask, back, -1)
+        listed = self.claims.pop(claim.uid, ())
+        for holding in listed:
+            here = self.nodes[holding.position]
+            here.remove(holding)
+            if not here:
+                del self.nodes[holding.position]
+        if listed and claim.evictions:
+            self.preemptors.subtract(eviction.by for eviction in claim.evictions)
+            self.preemptors = +self.preemptors
+
+    def _count(self, claim: Claim, position: int, mask: int, back: bool, sign: int) -> None:
+        for kind, devices in self.index.views[position].shape.kinds.items():
+            number = (devices & mask).bit_count()
+            if number:
+                self.usage.change(claim.tenant, kind, sign * number * WHOLE, back)

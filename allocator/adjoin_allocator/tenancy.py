@@ -156,7 +156,7 @@ class Accounts:
         for (name, kind), milli in self._given.items():
             if milli:
                 usage[name] = {**usage.get(name, {}), kind: self.held(name, kind)}
-        return dict(sorted(usage.items()))
+        return {name: dict(sorted(held.items())) for name, held in sorted(usage.items())}
 
     def portion(self, tenant: str) -> Portion:
         """The weighted dominant share: the greatest part that a tenant has of any device name, over its weight. Without

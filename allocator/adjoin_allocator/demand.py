@@ -104,6 +104,9 @@ def want(requests: tuple[Request, ...], affinity: tuple[Affinity, ...]) -> Want 
     names = [request.name for request in requests]
     if not requests or any(request.count < 1 and not request.all_devices for request in requests):
         return None
+    if any(request.share is not None for request in requests):
+        # What parts are worth is a matter of prices, not of places.
+        return None
     lines: list[Line] = []
     for line in affinity:
         if not all(name in names for name in line.requests):

@@ -7,7 +7,7 @@ devices.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
@@ -67,6 +67,8 @@ class Hosts:
         self._claimed: dict[str, tuple[int, int]] = {}
         """By node name what replicas need whose pods are not bound, and what this decision gave."""
         self._rooms: dict[str, Rooms] = {}
+        self.watcher: Callable[[str], None] | None = None
+        """Called with the name of a node of which what is left has changed."""
 
     def enter(self, nodes: Mapping[str, Node], *, anew: bool) -> None:
         """The nodes of a snapshot. `anew`: what claims need is entered from nothing."""
@@ -107,6 +109,8 @@ class Hosts:
             position = rooms.index.position.get(name)
             if position is not None:
                 self._put(rooms, position, name, node)
+        if self.watcher is not None:
+            self.watcher(name)
 
     def _put(self, rooms: Rooms, position: int, name: str, node: Node | None) -> None:
         cpu, memory = self._claimed.get(name, (0, 0))

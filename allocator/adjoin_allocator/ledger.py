@@ -26,8 +26,9 @@ from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.holders import Holders
 from adjoin_allocator.hosts import NOTHING, Hosts
-from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica
+from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, PlacedShare
 from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
+from adjoin_allocator.parts import Parts
 from adjoin_allocator.results import Counts
 from adjoin_allocator.snapshot import Claims, Snapshot, path
 from adjoin_allocator.states import Classes, Masks, States
@@ -111,6 +112,10 @@ class PoolLedger:
         self._others: dict[int, int] = {}
         self._others_back: dict[int, int] = {}
         self._given: dict[int, int] = {}
+        self._divided: dict[int, int] = {}
+        self._divided_back: dict[int, int] = {}
+        self.watcher: Callable[[int], None] | None = None
+        """Called with a position when who holds devices there has changed."""
         self._held: dict[int, tuple[int, int]] = {}
         """By position what somebody has, and of it what is on its way back; positions where nobody has anything are
         left out."""
@@ -127,16 +132,26 @@ class PoolLedger:
 
     def back(self, position: int) -> int:
         """Devices of a node that are on their way back."""
-        return self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+        back = self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+        return back | self._divided_back.get(position, 0)
 
     @property
     def returning(self) -> frozenset[int]:
         """Positions of nodes with devices on their way back."""
-        return frozenset(self._claims_back.keys() | self._others_back.keys())
+        return frozenset(self._claims_back.keys() | self._others_back.keys() | self._divided_back.keys())
 
     def held(self, position: int) -> int:
         """Devices of a node that somebody has, those on their way back among them."""
         return self._held.get(position, (0, 0))[0]
+
+    def entire(self, position: int) -> int:
+        """Devices of a node that somebody has as wholes."""
+        mine = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0)
+        return mine | self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+
+    def divided(self, position: int) -> int:
+        """Devices of a node of which somebody has parts."""
+        return self._divided.get(position, 0) | self._divided_back.get(position, 0)
 
     def claims(self, position: int) -> int:
         """Devices of a node that claims of the snapshot have."""
@@ -161,6 +176,15 @@ class PoolLedger:
     def give(self, position: int, mask: int, add: bool) -> None:
         """This decision gives these devices away, or takes that back."""
         self._change(self._given, position, mask, add)
+
+    def divide(self, position: int, mask: int, back: bool, add: bool) -> None:
+        """Somebody holds parts of these devices (all of it on its way back, or not), or nobody does any more."""
+        self._change(self._divided_back if back else self._divided, position, mask, add)
+
+    def touch(self) -> None:
+        """Somebody holds more or less of a divided device."""
+        self._changes += 1
+        self.version = self._changes
 
     def masks(self, position: int) -> Masks:
         """What is free on a node, and what is not and why."""
@@ -274,12 +298,16 @@ class PoolLedger:
             layer[position] = new
         elif old:
             del layer[position]
-        self._changes += 1
-        self.version = self._changes
+        self.touch()
         back = self._claims_back.get(position, 0) | self._others_back.get(position, 0)
         held = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0) | back
+        if self._divided or self._divided_back:
+            back |= self._divided_back.get(position, 0)
+            held |= self.divided(position)
         before = self._held.get(position, (0, 0))
         if before == (held, back):
+            if self.watcher is not None:
+                self.watcher(position)
             return
         if held:
             self._held[position] = (held, back)
@@ -295,6 +323,8 @@ class PoolLedger:
         if self._buckets and free != self.free[position]:
             for buckets in self._buckets.values():
                 buckets.move(self.index, position, free, self.free[position])
+        if self.watcher is not None:
+            self.watcher(position)
 
     def _count(self, view: NodeView, held: int, back: int, sign: int) -> None:
         """Adds a node's held devices to the counts, or takes them out. A missing device counts as missing whoever holds
@@ -338,6 +368,20 @@ class _Entry:
     position: int
     mask: int
     back: bool
+    parts: tuple[tuple[int, PlacedShare], ...] = ()
+
+    @property
+    def divided(self) -> int:
+        """Devices of which it has parts."""
+        mask = 0
+        for bit, _ in self.parts:
+            mask |= 1 << bit
+        return mask
+
+    def without(self, gone: int, back: bool) -> _Entry:
+        """The same without these devices."""
+        left = tuple(each for each in self.parts if not gone >> each[0] & 1)
+        return replace(self, mask=self.mask & ~gone, parts=left, back=back)
 
 
 class _Move(Enum):
@@ -361,6 +405,7 @@ class Ledger:
         markets: By pool that is asked what replicas of its claims want; claims that are being deleted want nothing.
         hosts: What nodes have left beside devices.
         holders: By pool which claim has what, and what that makes for each tenant.
+        parts: Who holds parts of devices.
     """
 
     def __init__(self, nodes: Nodes) -> None:
@@ -370,8 +415,11 @@ class Ledger:
         self.markets: dict[str, Market] = {}
         self.hosts = Hosts()
         self.holders: dict[str, Holders] = {}
+        self.parts = Parts(self.hosts)
         self._nodes = nodes
-        self._journal: list[tuple[PoolLedger, int, int, _Move, HostAsk, int]] = []
+        self._journal: list[tuple[PoolLedger, int, int, _Move, HostAsk, int, PlacedShare | None]] = []
+        """Whose what was moved and how, for whose pod, and which version that was of; with a share a part of the device
+        of that bit."""
         self._claims = Claims(())
         self._known: dict[ClaimUID, _Known] = {}
         self._hands: dict[tuple[str, int], list[tuple[Claim, _Entry]]] = {}
@@ -390,7 +438,7 @@ class Ledger:
         )
         # A device named twice, or a UID: then what one claim holds cannot be told from what another does.
         mixed = self.conflicts or len(self._known) != len(self._claims)
-        if same and not mixed:
+        if same and not mixed and self.parts.same(snapshot):
             self.hosts.enter(snapshot.nodes, anew=False)
             if self._follow(snapshot):
                 return
@@ -419,16 +467,22 @@ class Ledger:
         """Gives free devices of one node away, to a replica whose pod needs this of the node too."""
         ledger = self.pools[pool]
         assert mask & ~ledger.free[position] == 0, "a device is given that is not free"
-        self._journal.append((ledger, position, mask, _Move.TAKE, host, ledger.version))
+        self._journal.append((ledger, position, mask, _Move.TAKE, host, ledger.version, None))
         ledger.give(position, mask, add=True)
         if host != NOTHING:
             self.hosts.add(ledger.index.views[position].name, host, 1)
+
+    def take_part(self, pool: str, position: int, bit: int, share: PlacedShare) -> None:
+        """Gives a part of one device away."""
+        ledger = self.pools[pool]
+        self._journal.append((ledger, position, bit, _Move.TAKE, NOTHING, ledger.version, share))
+        self.parts.hold(pool, position, bit, share, back=False, add=True)
 
     def give_back(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Takes back devices that `take` gave away."""
         ledger = self.pools[pool]
         assert mask & ledger.free[position] == 0, "a device comes back that was not given"
-        self._journal.append((ledger, position, mask, _Move.GIVE_BACK, host, ledger.version))
+        self._journal.append((ledger, position, mask, _Move.GIVE_BACK, host, ledger.version, None))
         ledger.give(position, mask, add=False)
         if host != NOTHING:
             self.hosts.add(ledger.index.views[position].name, host, -1)
@@ -444,10 +498,10 @@ class Ledger:
             (_Move.VACATE_OTHERS, ledger.others_back(position)),
         ):
             if part & mask:
-                self._journal.append((ledger, position, part & mask, move, NOTHING, ledger.version))
+                self._journal.append((ledger, position, part & mask, move, NOTHING, ledger.version, None))
                 _vacate(ledger, position, part & mask, move, add=False)
         if host != NOTHING:
-            self._journal.append((ledger, position, 0, _Move.GIVE_BACK, host, ledger.version))
+            self._journal.append((ledger, position, 0, _Move.GIVE_BACK, host, ledger.version, None))
             self.hosts.add(ledger.index.views[position].name, host, -1)
 
     def checkpoint(self) -> int:
@@ -457,8 +511,11 @@ class Ledger:
     def roll_back(self, mark: int) -> None:
         """Undoes everything since `mark`."""
         while len(self._journal) > mark:
-            ledger, position, mask, move, host, version = self._journal.pop()
-            if move in (_Move.TAKE, _Move.GIVE_BACK):
+            ledger, position, mask, move, host, version, share = self._journal.pop()
+            if share is not None:
+                add = move is _Move.GIVE_BACK
+                self.parts.hold(ledger.index.pool.name, position, mask, share, back=False, add=add)
+            elif move in (_Move.TAKE, _Move.GIVE_BACK):
                 ledger.give(position, mask, add=move is _Move.GIVE_BACK)
             else:
                 _vacate(ledger, position, mask, move, add=True)
@@ -515,7 +572,7 @@ class Ledger:
     def _forget(self, claim: Claim) -> None:
         known = self._known.pop(claim.uid)
         for entry in known.entries:
-            entry.pool.claimed(entry.position, entry.mask, entry.back, add=False)
+            self._hold(entry, add=False)
             place = (entry.pool.index.pool.name, entry.position)
             self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
             self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back)
@@ -529,9 +586,9 @@ class Ledger:
         entries: list[_Entry] = []
         for replica in claim.placed:
             for entry in self._places(replica, claim.deleting or replica.state is ReplicaState.RELEASING):
-                if entry.pool.claims(entry.position) & entry.mask:
+                if self._taken(entry):
                     return False
-                entry.pool.claimed(entry.position, entry.mask, entry.back, add=True)
+                self._hold(entry, add=True)
                 entries.append(entry)
         self._remember(claim, tuple(entries))
         return True
@@ -542,6 +599,7 @@ class Ledger:
         self.markets, self._hands = {}, {}
         self.holders = {name: Holders(index) for name, index in indexes.items()}
         self.hosts.enter(snapshot.nodes, anew=True)
+        self.parts.reset(snapshot, self.pools)
 
         def age(claim: Claim) -> tuple[float, str]:
             return now if claim.created is None else claim.created, claim.uid
@@ -556,15 +614,12 @@ class Ledger:
                 back = claim.deleting or again or replica.state is ReplicaState.RELEASING
                 mine = list(self._places(replica, back))
                 if again:
-                    mine = [replace(entry, mask=entry.mask & ~entry.pool.claims(entry.position)) for entry in mine]
-                elif _doubled(replica) or any(entry.pool.claims(entry.position) & entry.mask for entry in mine):
+                    mine = [entry.without(self._taken(entry), back) for entry in mine]
+                elif _doubled(replica) or any(map(self._taken, mine)):
                     lost.append(replica.index)
-                    mine = [
-                        replace(entry, mask=entry.mask & ~entry.pool.claims(entry.position), back=True)
-                        for entry in mine
-                    ]
+                    mine = [entry.without(self._taken(entry), back=True) for entry in mine]
                 for entry in mine:
-                    entry.pool.claimed(entry.position, entry.mask, entry.back, add=True)
+                    self._hold(entry, add=True)
                 entries += mine
             if lost:
                 self.conflicts[claim.uid] = tuple(lost)
@@ -574,6 +629,21 @@ class Ledger:
         self._waiting = [
             (ticket, claim) for ticket, claim in snapshot.followable.ticketed() if claim.uid in self.lacking
         ]
+
+    def _hold(self, entry: _Entry, add: bool) -> None:
+        """A replica of the snapshot holds this, or no longer does."""
+        if entry.mask:
+            entry.pool.claimed(entry.position, entry.mask, entry.back, add)
+        for bit, share in entry.parts:
+            self.parts.hold(entry.pool.index.pool.name, entry.position, bit, share, entry.back, add)
+
+    @staticmethod
+    def _taken(entry: _Entry) -> int:
+        """Devices of an entry that claims hold already: any part of one that it wants whole, the whole of one that it
+        wants a part of.
+        """
+        whole, divided = entry.pool.claims(entry.position), entry.pool.divided(entry.position)
+        return entry.mask & (whole | divided) | entry.divided & (whole | entry.mask)
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
         wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
@@ -592,6 +662,7 @@ class Ledger:
 
     def _trade(self, claim: Claim, wanted: Want | None, sign: int) -> None:
         """What a claim wants is in its pool's market, and what it needs on nodes in their books, or no longer."""
+        self.parts.wishes(claim, sign)
         if claim.host != NOTHING and not claim.deleting:
             for replica in claim.placed:
                 if not replica.bound and replica.state is not ReplicaState.RELEASING:
@@ -603,14 +674,17 @@ class Ledger:
     def _places(self, replica: PlacedReplica, back: bool) -> Iterator[_Entry]:
         """What a replica's status names, as far as it exists; of a device that is named twice once."""
         masks: dict[tuple[str, int], int] = {}
+        parts: dict[tuple[str, int], list[tuple[int, PlacedShare]]] = {}
         for device in replica.devices:
             found = self._nodes.locate(device.id)
             if found is not None:
                 index, position, bit = found
                 key = (index.pool.name, position)
-                masks[key] = masks.get(key, 0) | 1 << bit
+                masks[key] = masks.get(key, 0) | (1 << bit if device.share is None else 0)
+                if device.share is not None:
+                    parts.setdefault(key, []).append((bit, device.share))
         for (pool, position), mask in masks.items():
-            yield _Entry(replica, self.pools[pool], position, mask, back)
+            yield _Entry(replica, self.pools[pool], position, mask, back, tuple(parts.get((pool, position), ())))
 
     def _enter_holds(self, holds: Mapping[DeviceID, Hold], add: bool) -> None:
         for device, hold in holds.items():
@@ -628,8 +702,9 @@ def _vacate(ledger: PoolLedger, position: int, mask: int, move: _Move, add: bool
 
 
 def _doubled(replica: PlacedReplica) -> bool:
-    """Whether it names a device twice: it has fewer than it says."""
-    return len({device.id for device in replica.devices}) < len(replica.devices)
+    """Whether it names a device twice, and not only parts of it: it has fewer than it says."""
+    whole = [device.id for device in replica.devices if device.share is None]
+    return len(set(whole)) < len(whole) or any(device.share and device.id in whole for device in replica.devices)
 
 
 def _repeats(claim: Claim) -> bool:

@@ -329,6 +329,11 @@ class ShareAsk:
     compute_milli: int | None = None
     profile: str = ""
 
+    @property
+    def placed(self) -> PlacedShare:
+        """What is held of a device when a part of it, in bytes and thousandths, is given."""
+        return PlacedShare(self.name, memory_bytes=self.memory_bytes, compute_milli=self.compute_milli)
+
 
 @dataclass(frozen=True, slots=True)
 class Alternative:

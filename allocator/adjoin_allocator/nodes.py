@@ -429,6 +429,10 @@ class Nodes:
             )
         return found
 
+    def sort_of(self, eligible: tuple[int, ...], values: tuple[Values, ...], wanted: tuple[Stake, ...]) -> Sort:
+        """The one sort of these; equal ones are the same."""
+        return self._sort(eligible, values, wanted)
+
     def _sort(
         self,
         eligible: tuple[int, ...],

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field, replace
 from adjoin_allocator.alternatives import label, ways
 from adjoin_allocator.arbiter import Arbiter, Served, Unit
 from adjoin_allocator.batch import Batch
+from adjoin_allocator.bulk import bulk
 from adjoin_allocator.demand import Market, Round, Want
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
@@ -41,9 +42,10 @@ from adjoin_allocator.order import effective, service
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
+from adjoin_allocator.shortage import share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
-from adjoin_allocator.terms import ReplicaState
-from adjoin_allocator.topology import bits
+from adjoin_allocator.tariff import best, grant, granted
+from adjoin_allocator.terms import Objective, ReplicaState
 
 
 class Memo:
@@ -77,7 +79,12 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     try:
         run = _Run(snapshot, ledger, memo.placer, Arbiter(memo.placer, now), memo.fabrics, memo.seats, now)
         memo.fabrics.keep(snapshot.pools)
+        levels = run.levels()
+        level: int | None = None
         for claim in service(ledger.waiting, now, snapshot.pools, run.arbiter.portion):
+            if levels and (now_at := effective(claim, snapshot.pools.get(claim.pool), now)) != level:
+                level = now_at
+                run.fill(levels.get(level, ()))
             run.serve(claim)
         run.improve()
         run.explain()
@@ -137,12 +144,12 @@ class _Attempt:
         self.found = None
         if self.what_if:
             self._begin()
-        best, beside = self.run.placer.best, self.demand.beside(self.wanted)
-        spot = best(self.left[0], self.effort, beside)
+        placer, beside = self.run.placer, self.demand.beside(self.wanted)
+        spot = best(placer, self.left[0], self.effort, beside)
         while spot is not Obstacle.LIMIT and not isinstance(spot, Spot) and len(self.left) > 1:
             del self.left[0]
             self.effort = Effort(self.effort.states, set() if self.several else None)
-            spot = best(self.left[0], self.effort, beside)
+            spot = best(placer, self.left[0], self.effort, beside)
         ask = self.left[0]
         movable = self.run.movable(self.claim, ask, self.index)
         if isinstance(spot, Obstacle):
@@ -207,6 +214,8 @@ class _Run:
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
     _rounds: dict[str, Round] = field(default_factory=dict)
+    _early: dict[ClaimUID, dict[int, Placement]] = field(default_factory=dict)
+    """Replicas that were placed before their claims are served."""
     _turns: dict[ClaimUID, int] = field(default_factory=dict)
     """When each claim was served."""
     _units: dict[ClaimUID, Unit] = field(default_factory=dict)
@@ -225,17 +234,20 @@ class _Run:
             return
         pool = self.snapshot.pools[claim.pool]
         asks = tuple(
-            self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in ways(claim.requests)
+            self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile)
+            for way in ways(claim.requests)
+            if share_refusal(claim, way, self.snapshot.shares) is None
         )
         if is_gang(claim):
             self._serve_gang(claim, asks)
             return
-        missing = self.ledger.lacking[claim.uid]
+        early = self._early.get(claim.uid, {})
+        missing = tuple(index for index in self.ledger.lacking[claim.uid] if index not in early)
         several = len(missing) > 1
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         attempt = _Attempt(self, claim, asks, 0, several, demand, wanted)
         asking = _Attempt(self, claim, asks, 0, several, demand, wanted, what_if=True)
-        placements: list[Placement] = []
+        placements = list(early.values())
         without: list[tuple[Unit, Served]] = []
         for index in missing:
             attempt.index = asking.index = index
@@ -255,13 +267,14 @@ class _Run:
         self.states += attempt.effort.states
         self.arbiter.settle(claim, set(missing) - {placement.index for placement in placements})
         if not without:
+            placements.sort(key=lambda placement: placement.index)
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
             return
         self._waiting.append(
             _Waiting(
                 claim=claim,
                 asks=asks,
-                placements=tuple(placements),
+                placements=tuple(sorted(placements, key=lambda placement: placement.index)),
                 unit=without[-1][0],
                 limit=attempt.obstacle is Obstacle.LIMIT,
                 nominated=tuple(one for _, served in without for one in served.nominated),
@@ -269,6 +282,34 @@ class _Run:
                 remedy=without[-1][1].remedy,
             )
         )
+
+    def levels(self) -> Mapping[int, Sequence[Claim]]:
+        """Waiting claims by effective priority, if some pool wants the most devices placed."""
+        found: dict[int, list[Claim]] = {}
+        if any(pool.objective is Objective.THROUGHPUT for pool in self.snapshot.pools.values()):
+            for claim in self.ledger.waiting:
+                level = effective(claim, self.snapshot.pools.get(claim.pool), self.now)
+                found.setdefault(level, []).append(claim)
+        return found
+
+    def fill(self, claims: Sequence[Claim]) -> None:
+        """Places what packs best of many claims of one priority, in pools that want the most devices placed."""
+        by_pool: dict[str, list[tuple[Claim, int, Ask]]] = {}
+        for claim in claims:
+            pool = self.snapshot.pools.get(claim.pool)
+            # A quota decides claim by claim.
+            if pool is None or pool.objective is not Objective.THROUGHPUT or pool.tenants or is_gang(claim):
+                continue
+            if self._refusal(claim) is None and not any(request.first_of for request in claim.requests):
+                ask = self.placer.ask(pool, claim.requests, claim.affinity, claim.host, claim.profile)
+                units = by_pool.setdefault(claim.pool, [])
+                units += ((claim, index, ask) for index in self.ledger.lacking[claim.uid])
+        for units in by_pool.values():
+            for at, spot in bulk(self.placer, [ask for _, _, ask in units]):
+                claim, index, ask = units[at]
+                placement = self.place(ask, index, spot)
+                self._early.setdefault(claim.uid, {})[index] = placement
+                self.arbiter.rebook(claim, self._early[claim.uid].values())
 
     def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...]) -> None:
         """Places the members of a claim together: all that fit, or none of a gang that would be too small."""
@@ -300,7 +341,7 @@ class _Run:
     def _elsewhere(self, unit: Movable) -> Spot | None:
         """The best place for one replica that must leave the one it has."""
         demand = self._demand(unit.claim.pool).beside(self.ledger.wanted(unit.claim))
-        spot = self.placer.best(unit.ask, Effort(), demand)
+        spot = best(self.placer, unit.ask, Effort(), demand)
         return spot if isinstance(spot, Spot) else None
 
     def improve(self) -> None:
@@ -351,6 +392,10 @@ class _Run:
         why = flaw(pool, claim.requests, claim.affinity, claim.host) or gang_flaw(pool, claim)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
+        # One way is enough: a claim is refused when parts keep all of its ways from being looked for.
+        refused = [share_refusal(claim, way, self.snapshot.shares) for way in ways(claim.requests)]
+        if refused[0] is not None and None not in refused:
+            return refused[0]
         if pool.unavailable:
             nodes = len(self.ledger.pools[claim.pool].index.views)
             return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
@@ -358,17 +403,16 @@ class _Run:
 
     def place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         """Gives a replica the devices of a spot."""
-        self.ledger.take(ask.pool, spot.position, spot.fit.taken, ask.host)
+        grant(self.placer, ask, spot)
         return self._placement(ask, index, spot)
 
     def _placement(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
         names = [request.name for request in ask.requests]
         devices = []
-        for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
-            for bit in bits(mask):
-                device = view.devices[bit]
-                devices.append(PlacedDevice(label(request), device.id, device.hardware_id))
+        for request, bit in granted(ask, spot.fit.masks):
+            device, share = view.devices[bit], None if request.share is None else request.share.placed
+            devices.append(PlacedDevice(label(request), device.id, device.hardware_id, share))
         locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
         return Placement(
             index=index,
@@ -406,7 +450,8 @@ class _Run:
                 if found is None:
                     found = self._why(waiting, ahead)
                 elif found[1] is not None and waits(found[1]):
-                    found = (found[0], changed(self.placer, waiting.asks))
+                    whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
+                    found = (found[0], changed(self.placer, whole))
                 known[key] = found
                 # What would fit but for the quota is not what would make it fit.
                 answer = (found[0], None if waiting.reasons else found[1])
@@ -480,12 +525,15 @@ class _Run:
     def _reasoned(
         self, asks: tuple[Ask, ...], ahead: Sequence[Ask], mine: ClaimUID | None
     ) -> tuple[tuple[Reason, ...], str | None]:
-        found = reasons(diagnose(self.placer, asks[0]))
+        short = [shortage(self.placer, ask) for ask in asks]
+        found = reasons(diagnose(self.placer, asks[0])) if short[0] is None else short[0][0]
         if len(asks) > 1:
             first, *others = found
             message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
             found = (replace(first, message=message), *others)
-        return found, nearest(self.placer, asks, ahead, mine)
+        whole = [ask for ask, why in zip(asks, short, strict=True) if why is None]
+        told = [why[1] for why in short if why is not None and why[1] is not None]
+        return found, (nearest(self.placer, whole, ahead, mine) if whole else None) or next(iter(told), None)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

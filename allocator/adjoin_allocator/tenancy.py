@@ -156,6 +156,7 @@ class Accounts:
         for (name, kind), milli in self._given.items():
             if milli:
                 usage[name] = {**usage.get(name, {}), kind: self.held(name, kind)}
+        # Sorted, and copies: what the ledger keeps stands in the order of what came first, and goes on changing.
         return {name: dict(sorted(held.items())) for name, held in sorted(usage.items())}
 
     def portion(self, tenant: str) -> Portion:

@@ -79,11 +79,7 @@ class SnapshotBuilder:
             else:
                 own = translated[uid] = _Translated(facts, translate(uid, facts))
                 claims[uid] = self._settled(uid, self._complete(own, view, inventory))
-        # What changed is told apart, so that the allocator need not look for it among thousands.
-        put = [claim for uid, claim in claims.items() if self._claims.get(uid) is not claim]
-        drop = [ClaimUID(uid) for uid in self._claims if uid not in claims]
-        if put or drop:
-            self._kept = self._kept.edited(put, drop)
+        self._kept = self._followed(claims)
         self._translated, self._claims = translated, claims
         holds = find_holds(view, inventory, claims)
         if holds != self._holds:
@@ -96,6 +92,17 @@ class SnapshotBuilder:
             holds=self._holds,
             shares=self._share(view),
         )
+
+    def _followed(self, claims: Mapping[str, Claim]) -> Claims:
+        """What changed is told apart, so that the allocator need not look for it among thousands."""
+        old = self._claims
+        drop = [ClaimUID(uid) for uid in old if uid not in claims]
+        put = [claim for uid, claim in claims.items() if old.get(uid) is not claim]
+        # An edit leaves the others in their order and puts new ones last.
+        kept = [uid for uid in old if uid in claims] if drop else list(old)
+        if list(claims)[: len(kept)] != kept:
+            return Claims(tuple(claims.values()))
+        return self._kept.edited(put, drop)
 
     def _share(self, view: View) -> Mapping[str, Share]:
         """Shares by name; of two objects of one name the newer. A share about which nothing changed stays the same."""

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from tests.support.oracle import Rooms, takes_claims
+from tests.support.parts_checks import assert_parts
 from tests.support.tenants import assert_tenants
 
 from adjoin_allocator import (
@@ -41,7 +42,8 @@ def assert_valid(snapshot: Snapshot, plan: Plan, now: float | None = None) -> No
     for claim in snapshot.claims:
         for replica in claim.placed:
             for held in replica.devices:
-                taken.setdefault(held.id, f"claim {claim.name}")
+                if held.share is None:
+                    taken.setdefault(held.id, f"claim {claim.name}")
     for uid, answer in plan.claims.items():
         assert uid in claims, f"a plan for claim {uid}, which is not in the snapshot"
         assert answer.uid == uid, f"the plan of {uid} is filed under another UID"
@@ -50,7 +52,8 @@ def assert_valid(snapshot: Snapshot, plan: Plan, now: float | None = None) -> No
             _assert_placement(snapshot, devices, claims[uid], placement)
             for given in placement.devices:
                 assert given.id not in taken, f"{given.id} goes to {claims[uid].name} but is taken: {taken[given.id]}"
-                taken[given.id] = f"claim {claims[uid].name}"
+                if given.share is None:
+                    taken[given.id] = f"claim {claims[uid].name}"
         for nomination in answer.nominated:
             promise = Placement(nomination.index, nomination.node, nomination.devices, {})
             _assert_placement(snapshot, devices, claims[uid], promise)
@@ -62,6 +65,7 @@ def assert_valid(snapshot: Snapshot, plan: Plan, now: float | None = None) -> No
     _assert_hosts(snapshot, plan)
     _assert_counts(snapshot, plan, devices)
     assert_tenants(snapshot, plan, devices, now)
+    assert_parts(snapshot, plan)
 
 
 def _assert_hosts(snapshot: Snapshot, plan: Plan) -> None:
@@ -124,6 +128,10 @@ def _assert_placement(
             f"{what}: a device does not match request {request.name}"
         )
         expected = len(matching) if request.all_devices else request.count
+        for given in placement.devices:
+            if given.request.partition("/")[0] == request.name:
+                asked = None if request.share is None else request.share.placed
+                assert given.share == asked, f"{what}: {request.name} is given {given.share}, not {asked}"
         assert len(given_here) == expected, f"{what}: {request.name} has {len(given_here)} of {expected} devices"
         assert given_here, f"{what}: request {request.name} has no device at all"
     assert [given.request.partition("/")[0] for given in placement.devices] == [
@@ -141,7 +149,9 @@ def _in_the_way(request: Request, name: str, what: str) -> Request:
     found = [each for each in request.first_of if each.name == name]
     assert found, f"{what}: {request.name} has no alternative {name}"
     (one,) = found
-    return replace(request, count=one.count, all_devices=one.all_devices, selectors=one.selectors)
+    return replace(
+        request, count=one.count, all_devices=one.all_devices, selectors=one.selectors, share=one.share
+    )
 
 
 def _assert_line(
@@ -273,14 +283,26 @@ def _assert_counts(snapshot: Snapshot, plan: Plan, devices: Mapping[DeviceID, De
     assert set(plan.pools) == set(snapshot.pools), "counts of other pools than there are"
     held: set[DeviceID] = {device for device, hold in snapshot.holds.items() if hold.kind is HoldKind.FOREIGN}
     back: set[DeviceID] = {device for device, hold in snapshot.holds.items() if hold.kind is HoldKind.RELEASING}
-    owned = Counter(given.id for claim in snapshot.claims for replica in claim.placed for given in replica.devices)
+    owned = Counter(
+        given.id
+        for claim in snapshot.claims
+        for replica in claim.placed
+        for given in replica.devices
+        if given.share is None
+    )
+    parts: set[tuple[DeviceID, bool]] = set()
     contested = any(count > 1 for count in owned.values())
     for claim in snapshot.claims:
         for replica in claim.placed:
             releasing = claim.deleting or replica.state is ReplicaState.RELEASING
             (back if releasing else held).update(given.id for given in replica.devices)
+            parts.update((given.id, releasing) for given in replica.devices if given.share is not None)
     for answer in plan.claims.values():
         held.update(given.id for placement in answer.placements for given in placement.devices)
+        given_parts = (given for placement in answer.placements for given in placement.devices)
+        parts.update((given.id, False) for given in given_parts if given.share is not None)
+    # A device of which anybody keeps a part is not on its way back.
+    back -= {device for device, releasing in parts if not releasing}
     nominated = {
         given.id for answer in plan.claims.values() for nomination in answer.nominated for given in nomination.devices
     }

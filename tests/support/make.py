@@ -37,12 +37,15 @@ from adjoin_allocator import (
     Request,
     Scope,
     Segment,
+    Share,
+    ShareAsk,
+    ShareMode,
     Snapshot,
     Standing,
     Tenant,
     natural_key,
 )
-from adjoin_allocator.cel import compile_selector
+from adjoin_allocator.cel import Quantity, compile_selector
 
 POOL = "training"
 NODE = "node-a"
@@ -181,6 +184,24 @@ def distinct(attribute: str, *requests: str) -> Affinity:
     return Affinity(requests=requests, policy=Policy.DISTINCT, attribute=attribute)
 
 
+def share(name: str = "half", kind: str = "gpu", **more: Any) -> Share:
+    """A DeviceShare that divides GPUs at will and keeps nothing back."""
+    defaults = {"uid": f"uid-{name}", "created": 0.0, "pool": POOL, "kind": kind, "mode": ShareMode.FRACTIONAL}
+    return Share(**{**defaults, "name": name, "reserve_per_million": 0, "min_reserve_bytes": 0, **more})
+
+
+def part(memory: str | int | None = None, milli: int | None = None, count: int = 1, **more: Any) -> Request:
+    """A request for parts of GPUs from the share `half`."""
+    amount = memory if memory is None or isinstance(memory, int) else Quantity.parse(memory).as_int()
+    ask = ShareAsk(more.pop("share", "half"), memory_bytes=amount, compute_milli=milli)
+    return request(more.pop("name", "gpu"), count, kind="gpu", share=ask, **more)
+
+
+def card(name: str = "gpu-0", node: str = NODE, memory: str = "80Gi", **more: Any) -> Device:
+    """A GPU that says how much memory it has."""
+    return device(name, node, capacity={"gpu.nvidia.com/memory": Quantity.parse(memory)}, **more)
+
+
 def claim(name: str = "claim", *asked: Request | Affinity, **more: Any) -> Claim:
     """A claim with these requests and lines; one GPU when none is given."""
     requests = tuple(item for item in asked if isinstance(item, Request)) or (request(),)
@@ -277,6 +298,7 @@ def snapshot(
     pools: Iterable[Pool] | None = None,
     nodes: Iterable[Node] = (),
     holds: Mapping[DeviceID, Hold] | None = None,
+    shares: Iterable[Share] = (),
 ) -> Snapshot:
     """A snapshot of these devices and claims; nodes that are not given are Ready, the pool offers the kinds there
     are.
@@ -295,4 +317,5 @@ def snapshot(
         },
         claims=tuple(claims),
         holds=dict(holds or {}),
+        shares={one.name: one for one in shares},
     )

@@ -392,7 +392,7 @@ def test_what_is_told_is_true_and_nothing_that_helps_is_kept_back(snapshot: Snap
 
 
 @pytest.mark.slow
-@settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=1500, deadline=None, suppress_health_check=list(HealthCheck))
 @given(strategies.snapshots(waiting=3))
 def test_thousands_of_times_what_is_told_is_true(snapshot: Snapshot) -> None:
     assert_true(snapshot)

@@ -1,0 +1,332 @@
+"""Who holds parts of devices: the side of the ledger that masks cannot tell.
+
+In come the pools of a ledger, the shares of a snapshot, and parts and claims that come and go; out come what is in use
+of each divided device, an `Appraiser` for each kind of card, and the wish of a request. A device of which anybody holds
+a part is not free as a whole: `Parts` tells the pool's masks when the first part is given and when the last one is
+back. Nothing here chooses.
+
+Cards are put into arrays (`stock`), with what is left of their hosts, when they are first asked about, in pools of
+which a share divides devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from adjoin_allocator.alternatives import most_wanted
+from adjoin_allocator.cel import Selector
+from adjoin_allocator.fractions import Appraiser, Demand
+from adjoin_allocator.hosts import Hosts
+from adjoin_allocator.model import Claim, HostAsk, PlacedShare, Pool, Request, Share
+from adjoin_allocator.nodes import NodeView, PoolIndex
+from adjoin_allocator.prices import Pricer
+from adjoin_allocator.sharing import DIVISIBLE, memory_bytes, part
+from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.stock import NO_LIMIT, Booleans, Stock, Wish
+from adjoin_allocator.terms import DeviceType
+from adjoin_allocator.topology import bits
+
+_KIB = 1024
+
+
+class Masks(Protocol):
+    """What parts need of a pool's ledger."""
+
+    index: PoolIndex
+    free: list[int]
+    watcher: Callable[[int], None] | None
+
+    def divide(self, position: int, mask: int, back: bool, add: bool) -> None:
+        """These devices are divided (all parts of them on their way back, or not), or no longer."""
+
+    def touch(self) -> None:
+        """Somebody holds more or less of a divided device."""
+
+    def entire(self, position: int) -> int:
+        """Devices of a node that somebody has as wholes."""
+
+
+@dataclass(slots=True)
+class _Card:
+    """Holders of parts of one device, and of these who are on their way back."""
+
+    users: int = 0
+    back: int = 0
+
+    @property
+    def state(self) -> bool | None:
+        """None when nobody holds any of it, else whether all of it is on its way back."""
+        return None if not self.users else self.users == self.back
+
+
+@dataclass(slots=True, eq=False)
+class _Side:
+    """One kind of card of one pool."""
+
+    demand: Demand = field(default_factory=Demand)
+    selections: dict[tuple[Selector, ...], int] = field(default_factory=lambda: {(): 0})
+    columns: list[tuple[int, ...]] = field(default_factory=list)
+    """By node the bits of its cards."""
+    views: tuple[NodeView, ...] = ()
+    closed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
+    """What the cards were put into arrays from."""
+    alike: tuple[bool, bool] = (False, False)
+    """All of its cards serve equally well; all pairs of them are equally near."""
+    appraiser: Appraiser | None = None
+
+    def only(self, selectors: tuple[Selector, ...]) -> int:
+        """The index of a selection."""
+        return self.selections.setdefault(selectors, len(self.selections))
+
+
+@dataclass(slots=True, eq=False)
+class _PoolParts:
+    """One pool.
+
+    Attributes:
+        shares: Those that divide its devices, by name.
+        cards: By node and bit who holds parts.
+        sides: By device name.
+        held: Likewise which parts, with how often.
+    """
+
+    masks: Masks
+    shares: dict[str, Share]
+    cards: dict[tuple[int, int], _Card] = field(default_factory=dict)
+    sides: dict[str, _Side] = field(default_factory=dict)
+    held: dict[tuple[int, int], dict[PlacedShare, int]] = field(default_factory=dict)
+
+    def side(self, kind: str) -> _Side:
+        """Its cards of this name."""
+        found = self.sides.get(kind)
+        if found is None:
+            found = self.sides[kind] = _Side()
+        return found
+
+
+class Parts:
+    """Parts of devices of all pools of a ledger."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self.shares: Mapping[str, Share] = {}
+        self._hosts = hosts
+        self._pools: dict[str, _PoolParts] = {}
+        self._pricer = Pricer()
+
+    def same(self, snapshot: Snapshot) -> bool:
+        """Whether the shares are still those that it was brought to."""
+        old, new = self.shares, snapshot.shares
+        return old is new or (len(old) == len(new) and all(old.get(name) is share for name, share in new.items()))
+
+    def reset(self, snapshot: Snapshot, pools: Mapping[str, Masks]) -> None:
+        """Nobody holds anything of these pools."""
+        self.shares = snapshot.shares
+        self._pools = {}
+        self._hosts.watcher = None
+        ordered = sorted(snapshot.shares.values(), key=lambda share: share.name)
+        for name, masks in pools.items():
+            shares = {share.name: share for share in ordered if share.pool == name and share.mode in DIVISIBLE}
+            self._pools[name] = _PoolParts(masks, shares)
+            masks.watcher = None
+
+    def prices(self, pool: str) -> bool:
+        """Whether places in this pool are told apart by prices: a share divides its devices."""
+        return bool(self._pools[pool].shares)
+
+    # Holding
+
+    def hold(self, pool: str, position: int, bit: int, share: PlacedShare, back: bool, add: bool) -> None:
+        """Somebody holds a part of a device, or no longer does."""
+        parts, sign = self._pools[pool], 1 if add else -1
+        key = (position, bit)
+        card = parts.cards.setdefault(key, _Card())
+        before = card.state
+        card.users += sign
+        card.back += sign * back
+        if card.state != before:
+            if before is not None:
+                parts.masks.divide(position, 1 << bit, before, add=False)
+            if card.state is not None:
+                parts.masks.divide(position, 1 << bit, card.state, add=True)
+        held = parts.held.setdefault(key, {})
+        held[share] = held.get(share, 0) + sign
+        if not held[share]:
+            del held[share]
+        if not card.users:
+            del parts.cards[key], parts.held[key]
+        parts.masks.touch()
+        kind = parts.masks.index.views[position].devices[bit].kind
+        side = parts.sides.get(kind)
+        if side is not None and side.appraiser is not None and side.views is parts.masks.index.views:
+            self._use(side, side.appraiser.stock, position, bit, share, sign)
+
+    @staticmethod
+    def _use(side: _Side, stock: Stock, position: int, bit: int, share: PlacedShare, times: int) -> None:
+        at = stock.share_at.get(share.name)
+        if at is not None:
+            column = side.columns[position].index(bit)
+            for _ in range(abs(times)):
+                stock.use(position, column, at, part(share), 1 if times > 0 else -1)
+
+    def wishes(self, claim: Claim, sign: int) -> None:
+        """A claim of the snapshot wishes for something, or no longer does."""
+        pool = self._pools.get(claim.pool)
+        if pool is not None and pool.shares and not claim.deleting:
+            for kind, wish in self._wishes(pool, most_wanted(claim.requests), claim.host):
+                pool.side(kind).demand.add(wish, sign * claim.replicas)
+
+    def _refresh(self, node: str) -> None:
+        """What is left of a host has changed."""
+        for pool in self._pools.values():
+            position = pool.masks.index.position.get(node)
+            for side in pool.sides.values() if position is not None else ():
+                if side.appraiser is not None and side.views is pool.masks.index.views:
+                    self._host(side.appraiser.stock, pool.masks.index, position or 0)
+
+    def _host(self, stock: Stock, index: PoolIndex, position: int) -> None:
+        rooms = self._hosts.rooms(index)
+        cpu, memory = int(rooms.cpu_milli[position]), int(rooms.memory_bytes[position])
+        stock.set_host(position, min(cpu, NO_LIMIT), NO_LIMIT if memory >= NO_LIMIT else memory // _KIB)
+
+    # Wishing
+
+    def wish(self, pool: str, requests: tuple[Request, ...], host: HostAsk) -> tuple[str, Wish]:
+        """The kind of card and the wish that a replica is priced by: those of its cards that the host is needed for."""
+        parts = self._pools[pool]
+        for kind, wish in self._wishes(parts, requests, host):
+            if wish.cpu_milli or wish.memory_kib or not (host.cpu_milli or host.memory_bytes):
+                return kind, wish
+        kind = _main(parts.masks.index.pool)
+        return kind, Wish(0, cpu_milli=host.cpu_milli, memory_kib=-(-host.memory_bytes // _KIB))
+
+    def _wishes(self, pool: _PoolParts, requests: tuple[Request, ...], host: HostAsk) -> list[tuple[str, Wish]]:
+        """What a replica wishes for, request by request; the host is needed for its GPUs, else for its first devices.
+        A request for all devices of a node wishes for no number of them.
+        """
+        types = {name.name: name.type for name in pool.masks.index.pool.devices}
+        known = [request for request in requests if request.kind in types and request.count > 0]
+        main = next(
+            (request for request in known if types[request.kind] is DeviceType.GPU), known[0] if known else None
+        )
+        found = []
+        for request in known:
+            share = request.share
+            found.append(
+                (
+                    request.kind,
+                    Wish(
+                        count=request.count,
+                        share="" if share is None else share.name,
+                        part=None if share is None else part(share),
+                        together=request.same_device and share is not None,
+                        only=pool.side(request.kind).only(request.selectors),
+                        cpu_milli=host.cpu_milli if request is main else 0,
+                        memory_kib=-(-host.memory_bytes // _KIB) if request is main else 0,
+                    ),
+                )
+            )
+        return found
+
+    # Appraising
+
+    def appraiser(self, pool: str, kind: str) -> Appraiser:
+        """Who knows what the cards of this kind cost, brought up to date."""
+        parts = self._pools[pool]
+        side = parts.side(kind)
+        index = parts.masks.index
+        if side.appraiser is None or side.views is not index.views or side.closed is not index.closed:
+            self._stock(parts, kind, side)
+        appraiser = side.appraiser
+        assert appraiser is not None
+        views, stock = parts.masks.index.views, appraiser.stock
+        for selectors in list(side.selections)[len(stock.eligible) :]:
+            stock.eligible.append(self._matching(stock, side, views, kind, selectors))
+        return appraiser
+
+    def columns(self, pool: str, kind: str, position: int) -> tuple[int, ...]:
+        """The bits of a node's cards, by column."""
+        return self._pools[pool].sides[kind].columns[position]
+
+    def alike(self, pool: str, kind: str, pairs: bool) -> bool:
+        """Whether it does not matter which cards of this kind are taken, but for what is left: all serve equally well,
+        and with `pairs` also all pairs of them on one node are equally near. To be asked after `appraiser`.
+        """
+        single, paired = self._pools[pool].sides[kind].alike
+        return single and (paired or not pairs)
+
+    def _stock(self, parts: _PoolParts, kind: str, side: _Side) -> None:
+        masks = parts.masks
+        views = masks.index.views
+        side.columns = [tuple(bits(view.shape.kinds.get(kind, 0))) for view in views]
+        side.views, side.closed = masks.index.views, masks.index.closed
+        side.alike = _alike(masks.index, kind)
+        memory = [
+            [memory_bytes(view.devices[bit]) or 0 for bit in columns]
+            for view, columns in zip(views, side.columns, strict=True)
+        ]
+        shares = [share for share in parts.shares.values() if share.kind == kind]
+        stock = Stock(memory, shares)
+        stock.selected = [self._matching(stock, side, views, kind, share.selectors) for share in shares]
+        side.appraiser = Appraiser(stock, side.demand, self._pricer)
+        for position in range(len(views)):
+            stock.closed[position] = position in masks.index.closed
+            self._host(stock, masks.index, position)
+        for (position, bit), held in parts.held.items():
+            if views[position].devices[bit].kind == kind:
+                for share, times in held.items():
+                    self._use(side, stock, position, bit, share, times)
+
+        def watch(position: int) -> None:
+            for one in parts.sides.values():
+                if one.appraiser is not None and one.views is masks.index.views:
+                    _look(masks, one, one.appraiser.stock, position)
+
+        for position in range(len(views)):
+            _look(masks, side, stock, position)
+        masks.watcher = watch
+        self._hosts.watcher = self._refresh
+
+    @staticmethod
+    def _matching(
+        stock: Stock, side: _Side, views: tuple[NodeView, ...], kind: str, selectors: tuple[Selector, ...]
+    ) -> Booleans:
+        found = np.zeros(stock.shape, dtype=bool)
+        for position, (view, columns) in enumerate(zip(views, side.columns, strict=True)):
+            mask = view.eligible(kind, selectors)
+            for column, bit in enumerate(columns):
+                found[position, column] = mask >> bit & 1
+        return found
+
+
+def _look(masks: Masks, side: _Side, stock: Stock, position: int) -> None:
+    """Takes over which cards of a node are free, and which may be given in parts."""
+    columns = side.columns[position]
+    free = masks.free[position]
+    offered = masks.index.views[position].offered & ~masks.entire(position)
+    stock.usable[position, : len(columns)] = [bool(offered >> bit & 1) for bit in columns]
+    stock.set_free(position, [column for column, bit in enumerate(columns) if free >> bit & 1])
+
+
+def _alike(index: PoolIndex, kind: str) -> tuple[bool, bool]:
+    """See `_Side.alike`."""
+    ranks: set[tuple[int, int]] = set()
+    levels: set[tuple[int, int]] = set()
+    for shape in index.shapes:
+        cards = list(bits(shape.kinds.get(kind, 0)))
+        ranks.update((shape.performance[card], shape.priority[card]) for card in cards)
+        levels.update(
+            (shape.wiring.rank[one][other], shape.wiring.fine[one][other])
+            for at, one in enumerate(cards)
+            for other in cards[at + 1 :]
+        )
+    return len(ranks) <= 1, len(levels) <= 1
+
+
+def _main(pool: Pool) -> str:
+    """The cards that hosts are kept for: the pool's GPUs, else its first devices."""
+    gpus = [name.name for name in pool.devices if name.type is DeviceType.GPU]
+    return (gpus or [name.name for name in pool.devices] or [""])[0]

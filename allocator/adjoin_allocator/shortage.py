@@ -1,0 +1,243 @@
+"""Why parts of devices, or places on hosts, cannot be had, and the smallest change that would help.
+
+In come the placer, a ledger in which everything that could be placed is, and an ask; out come reasons and the nearest
+change, or None where neither parts nor hosts stand in the way and the devices themselves must be looked at. Changes are
+proven by placing the edited ask in the same ledger. Nothing is taken here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from adjoin_allocator.amounts import cores, size
+from adjoin_allocator.gang import is_gang
+from adjoin_allocator.hosts import NOTHING
+from adjoin_allocator.model import Claim, Request, Share, ShareAsk
+from adjoin_allocator.nodes import PoolIndex
+from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.results import Code, Reason
+from adjoin_allocator.sharing import DIVISIBLE, ISOLATION, MILLI, Part, isolates
+from adjoin_allocator.stock import Stock, Wish
+from adjoin_allocator.tariff import fits
+
+Answer = tuple[tuple[Reason, ...], str | None]
+"""Reasons, the most actionable first, and the nearest change."""
+
+_TRIES = 8
+"""How many smaller amounts are tried."""
+
+
+def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str, Share]) -> Reason | None:
+    """Why the parts that one way of serving a claim asks for are not even looked for."""
+    for request in requests:
+        if request.share is None:
+            continue
+        name, share = request.share.name, shares.get(request.share.name)
+        if share is None:
+            return Reason(Code.SHARE_UNAVAILABLE, 0, f"there is no DeviceShare {name}")
+        why = _flaw(claim.pool, request, request.share, share)
+        if why is not None:
+            return Reason(Code.INVALID_CLAIM, 0, why)
+        if is_gang(claim):
+            told = f"request {request.name}: parts of devices are not yet given to replicas that are placed together"
+            return Reason(Code.SHARE_UNAVAILABLE, 0, told)
+        if share.refusal:
+            return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {share.refusal}")
+        if share.mode not in DIVISIBLE:
+            return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: devices are not yet split as {share.mode}")
+        if not isolates(share.mode, request.isolation):
+            told = f"request {request.name} asks for isolation {request.isolation}"
+            return Reason(
+                Code.ISOLATION_UNAVAILABLE, 0, f"{told}, {share.mode} of DeviceShare {name} is {ISOLATION[share.mode]}"
+            )
+    return None
+
+
+def _flaw(pool: str, request: Request, ask: ShareAsk, share: Share) -> str | None:
+    """Why a request cannot be read against its share."""
+    if share.pool != pool:
+        return f"DeviceShare {share.name} splits devices of pool {share.pool}, not of {pool}"
+    if share.kind != request.kind:
+        return f"request {request.name} asks for device {request.kind}, DeviceShare {share.name} splits {share.kind}"
+    if request.all_devices:
+        return f"request {request.name} asks for parts of all devices; how many parts is said with count"
+    if share.mode in DIVISIBLE:
+        amounts = [amount for amount in (ask.memory_bytes, ask.compute_milli) if amount is not None]
+        if not amounts or min(amounts) < 1:
+            return f"request {request.name} asks for no memory and no compute of DeviceShare {share.name}"
+        if ask.compute_milli is not None and ask.compute_milli > MILLI:
+            whole = "a part is at most one card (1000m), and several cards are asked for with count"
+            return f"request {request.name} asks for {ask.compute_milli}m of a card's compute; {whole}"
+    return None
+
+
+def shortage(placer: Placer, ask: Ask) -> Answer | None:
+    """Why there is no place, as far as parts and hosts are to blame."""
+    if not any(request.share is not None for request in ask.requests):
+        return None
+    if ask.host != NOTHING and fits(placer, replace(ask, host=NOTHING)):
+        return (_host(placer, ask),), _less_host(placer, ask)
+    found = [reason for request in ask.requests if request.share for reason in _parts(placer, ask, request)]
+    if not found:
+        found.append(Reason(Code.FRAGMENTED, _nodes(placer, ask), "no node has all parts and devices together"))
+    return tuple(found), _less(placer, ask)
+
+
+def _nodes(placer: Placer, ask: Ask) -> int:
+    return len(placer.ledger.pools[ask.pool].index.views)
+
+
+def _host(placer: Placer, ask: Ask) -> Reason:
+    """Parts could be had, their hosts are full."""
+    index, rooms, asked = placer.ledger.pools[ask.pool].index, placer.rooms(ask), ask.host
+    open_ = [position for position in range(len(index.views)) if position not in index.closed]
+    left = [(int(rooms.cpu_milli[position]), int(rooms.memory_bytes[position])) for position in open_]
+    short = []
+    if not any(cpu >= asked.cpu_milli for cpu, _ in left):
+        most = max((cpu for cpu, _ in left), default=0)
+        short.append(f"needs {cores(asked.cpu_milli)} CPUs, best node has {cores(max(0, most))} left")
+    if not any(memory >= asked.memory_bytes for _, memory in left):
+        most = max((memory for _, memory in left), default=0)
+        short.append(f"needs {size(asked.memory_bytes)} of host memory, best node has {size(max(0, most))} left")
+    count = sum(cpu < asked.cpu_milli or memory < asked.memory_bytes for cpu, memory in left)
+    wanted = f"needs {cores(asked.cpu_milli)} CPUs and {size(asked.memory_bytes)} beside its devices"
+    message = ", ".join(short) or f"{wanted}, no node with the devices has that left"
+    return Reason(Code.HOST_RESOURCES, count, message)
+
+
+def _less_host(placer: Placer, ask: Ask) -> str | None:
+    """How much less of the host would do."""
+    rooms = placer.rooms(ask)
+    for cpu in sorted({cpu for cpu in rooms.cpu_milli.tolist() if 0 < cpu < ask.host.cpu_milli}, reverse=True)[:_TRIES]:
+        if fits(placer, replace(ask, host=replace(ask.host, cpu_milli=cpu))):
+            return f"fits with host cpu {cores(cpu)} instead of {cores(ask.host.cpu_milli)}"
+    smaller = {memory for memory in rooms.memory_bytes.tolist() if 0 < memory < ask.host.memory_bytes}
+    for memory in sorted(smaller, reverse=True)[:_TRIES]:
+        if fits(placer, replace(ask, host=replace(ask.host, memory_bytes=memory))):
+            return f"fits with host memory {size(memory)} instead of {size(ask.host.memory_bytes)}"
+    return None
+
+
+def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
+    """What keeps one request's parts from being found."""
+    share, pool, index = request.share, ask.pool, placer.ledger.pools[ask.pool].index
+    assert share is not None
+    parts = placer.ledger.parts
+    kind, wish = parts.wish(pool, (request,), NOTHING)
+    stock = parts.appraiser(pool, kind).stock
+    at = stock.share_at[share.name]
+    chosen = stock.selected[at] & stock.eligible[wish.only]
+    nodes = int(chosen.any(axis=1).sum())
+    told = f"request {request.name}"
+    if not chosen.any():
+        yield Reason(
+            Code.SELECTOR_UNMATCHED,
+            len(index.views),
+            f"{told}: none of {int(stock.exists.sum())} {kind} is in DeviceShare {share.name} and matches",
+        )
+        return
+    each = wish.of_each
+    caps = np.where(chosen, stock.caps[at][stock.klass], -1)
+    roomy = int((caps >= each.bytes).sum(axis=1).max())
+    if each.milli > MILLI or not roomy:
+        most = f"{size(int(caps.max()))}, 1000m"
+        yield Reason(
+            Code.INSUFFICIENT_DEVICES, nodes, f"{told} needs {_told(each)} of one {kind}, the largest gives {most}"
+        )
+        return
+    if roomy < wish.parts:
+        yield Reason(
+            Code.INSUFFICIENT_DEVICES,
+            nodes,
+            f"{told} needs {_told(each)} of {wish.parts} {kind}, best node has {roomy} of that size even when empty",
+        )
+        return
+    free_bytes, free_milli, mine = _free(stock, at, wish, index)
+    fitting = (free_bytes >= each.bytes) & (free_milli >= each.milli)
+    best = int(fitting.sum(axis=1).max())
+    if best >= wish.parts:
+        return
+    together = [
+        f"free {size(int(free_bytes[mine].max(initial=0)))}" if each.bytes else "",
+        f"free {int(free_milli[mine].max(initial=0))}m" if each.milli else "",
+    ]
+    most = " and ".join(filter(None, together))
+    limit = stock.shares[at].max_devices
+    full = (
+        f", all {limit} devices that it may split are split" if limit is not None and stock.in_mode[at] >= limit else ""
+    )
+    yield Reason(
+        Code.SHARE_UNAVAILABLE,
+        nodes,
+        f"{told} needs {_told(each)} of {wish.parts} {kind} in DeviceShare {share.name}; best node has {best}, best "
+        f"{kind} has {most}{full}",
+    )
+    sums = int(free_bytes[mine].sum()), int(free_milli[mine].sum())
+    if sums[0] >= each.bytes * wish.parts and sums[1] >= each.milli * wish.parts:
+        yield Reason(
+            Code.FRAGMENTED,
+            nodes,
+            f"{told}: {size(sums[0])} and {sums[1]}m are free on {int(mine.sum())} {kind}, but not together",
+        )
+
+
+def _free(
+    stock: Stock, at: int, wish: Wish, index: PoolIndex
+) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], ...]:
+    """By card what a share could still give of it, in bytes and thousandths, and where that is anything."""
+    chosen = stock.selected[at] & stock.eligible[wish.only] & ~stock.closed[:, None]
+    limit = stock.shares[at].max_devices
+    fresh = chosen & stock.free
+    if limit is not None and stock.in_mode[at] >= limit:
+        fresh = np.zeros_like(fresh)
+    mine = fresh | (chosen & (stock.mode == at) & stock.usable)
+    caps = stock.caps[at][stock.klass]
+    return (
+        np.where(mine, np.maximum(caps - stock.used_bytes, 0), -1),
+        np.where(mine, np.maximum(MILLI - stock.used_milli, 0), -1),
+        mine,
+    )
+
+
+def _less(placer: Placer, ask: Ask) -> str | None:
+    """Which smaller part would fit."""
+    for at, request in enumerate(ask.requests):
+        share = request.share
+        if share is None:
+            continue
+        kind, wish = placer.ledger.parts.wish(ask.pool, (request,), NOTHING)
+        stock = placer.ledger.parts.appraiser(ask.pool, kind).stock
+        free = _free(stock, stock.share_at[share.name], wish, placer.ledger.pools[ask.pool].index)
+        fold = request.count if request.same_device else 1
+        sizes = zip((free[0] // fold)[free[2]].tolist(), (free[1] // fold)[free[2]].tolist(), strict=True)
+        tried: dict[tuple[int | None, int | None], None] = {}
+        for memory, compute in sorted(sizes, reverse=True):
+            smaller = (
+                None if share.memory_bytes is None else min(share.memory_bytes, memory),
+                None if share.compute_milli is None else min(share.compute_milli, compute),
+            )
+            if 0 not in smaller:
+                tried[smaller] = None
+        for memory_bytes, compute_milli in list(tried)[:_TRIES]:
+            less = replace(share, memory_bytes=memory_bytes, compute_milli=compute_milli)
+            requests = (*ask.requests[:at], replace(request, share=less), *ask.requests[at + 1 :])
+            pool = placer.ledger.pools[ask.pool].index.pool
+            if fits(placer, placer.ask(pool, requests, ask.affinity, ask.host, ask.profile)):
+                changes = []
+                if memory_bytes != share.memory_bytes and memory_bytes is not None:
+                    changes.append(f"memory {size(memory_bytes)} instead of {size(share.memory_bytes or 0)}")
+                if compute_milli != share.compute_milli:
+                    changes.append(f"compute {compute_milli}m instead of {share.compute_milli}m")
+                return f"fits with {' and '.join(changes)} in request {request.name}"
+    return None
+
+
+def _told(part: Part) -> str:
+    sizes = [
+        "" if part.memory_bytes is None else size(part.memory_bytes),
+        "" if part.compute_milli is None else f"{part.compute_milli}m",
+    ]
+    return " and ".join(filter(None, sizes))

@@ -1,0 +1,236 @@
+"""The best place for a replica where places are told apart by prices: divided cards, hosts with limits.
+
+In come the placer and an ask, out comes a `Spot` or the obstacle, as from `Placer.best`, to which pools without prices
+are handed on. Nothing is taken here.
+
+Prices are part of what is left behind: they are compared after distances and whole islands. Where neither can differ,
+since one card or part is asked for, or all cards are wired alike, the cheapest place is looked up in arrays. Else every
+state of nodes is weighed as without prices, at its cheapest node; and where parts are chosen together with other
+devices, each node is a state of its own, in which every card has its price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, Part, Signature, parts_of, signature
+from adjoin_allocator.demand import Demand, Stake
+from adjoin_allocator.fit import STATE_LIMIT, Fit, Form, Misfit, Obstacle
+from adjoin_allocator.fractions import Appraiser
+from adjoin_allocator.model import Request
+from adjoin_allocator.nodes import NodeView, Sort, State
+from adjoin_allocator.place import Ask, Effort, Placer, Spot
+from adjoin_allocator.stock import Wish
+from adjoin_allocator.terms import Profile, Scope, Strategy
+from adjoin_allocator.topology import bits
+
+SORTS = 16_384
+"""How many sorts of nodes with parts are remembered."""
+
+_PLAIN = (BALANCED, parts_of(Profile.COMPUTE, Strategy.LEAST_FRAGMENTATION))
+"""Orders of the objective in which neither the load of a node nor neighbours count."""
+
+Found = tuple[tuple[int, ...], float, int, Fit]
+"""Objective, load and position of a choice."""
+
+
+def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot | Obstacle:
+    """The best place for one replica, or what kept it from every node."""
+    parts = placer.ledger.parts
+    if not parts.prices(ask.pool):
+        return placer.best(ask, effort, demand)
+    kind, wish = parts.wish(ask.pool, ask.requests, ask.host)
+    appraiser = parts.appraiser(ask.pool, kind)
+    if simple(placer, ask, kind):
+        return _cheapest(placer, ask, kind, appraiser, wish)
+    if any(request.share is not None for request in ask.requests):
+        return _mixed(placer, ask, effort, appraiser, wish)
+    return _weighed(placer, ask, effort, demand, appraiser, wish)
+
+
+def fits(placer: Placer, ask: Ask) -> bool:
+    """Whether one replica fits anywhere."""
+    if not placer.ledger.parts.prices(ask.pool):
+        return placer.fits(ask)
+    return isinstance(best(placer, ask, Effort()), Spot)
+
+
+def simple(placer: Placer, ask: Ask, kind: str) -> bool:
+    """Whether only prices tell places apart."""
+    if ask.signature.order not in _PLAIN:
+        return False
+    if not ask.requests:
+        return True
+    if len(ask.requests) > 1 or ask.affinity or ask.requests[0].all_devices:
+        return False
+    request = ask.requests[0]
+    return placer.ledger.parts.alike(ask.pool, kind, request.count > 1 and not request.same_device)
+
+
+def _cheapest(placer: Placer, ask: Ask, kind: str, appraiser: Appraiser, wish: Wish) -> Spot | Obstacle:
+    choice = appraiser.best(wish)
+    if choice is None:
+        return Obstacle.COUNT
+    columns = placer.ledger.parts.columns(ask.pool, kind, choice.position)
+    mask = sum(1 << columns[column] for column in choice.columns)
+    masks = (mask,) if ask.requests else ()
+    return Spot(choice.position, Fit((choice.cost,), masks, mask, 0))
+
+
+def _weighed(
+    placer: Placer, ask: Ask, effort: Effort, demand: Demand, appraiser: Appraiser, wish: Wish
+) -> Spot | Obstacle:
+    """As without prices, with the cheapest node of each state in place of the first."""
+    ledger, fitter, form = placer.ledger.pools[ask.pool], placer.fitter, ask.form
+    # How often several cards are wanted at once is in the prices; beside them only what waits counts.
+    waiting = tuple(replace(wanted, usual=0) for wanted in demand if wanted.waiting)
+    question = replace(ask.question, demand=waiting) if waiting else ask.question
+    prices, room = appraiser.tariff(replace(wish, part=None, share="", together=False))
+    states: dict[State, list[int]] = {}
+    for position, view in enumerate(ledger.index.views):
+        if position not in ledger.index.closed:
+            state = (view.shape, placer.nodes.sort(view, question), ledger.free[position])
+            states.setdefault(state, []).append(position)
+    found: Found | None = None
+    obstacle = Obstacle.COUNT
+    bounds: list[tuple[Found, State]] = []
+    for state, positions in states.items():
+        answer = fitter.bound(form, state) if waiting else fitter.fit(form, state)
+        if effort.spend(state, answer.states) > STATE_LIMIT:
+            return effort.over()
+        if isinstance(answer, Misfit):
+            if answer.obstacle is Obstacle.LIMIT:
+                return effort.over()
+            if answer.obstacle is Obstacle.LINES and obstacle is Obstacle.COUNT:
+                obstacle = Obstacle.LINES
+            continue
+        roomy = [(prices[position], position) for position in positions if room[position]]
+        if not roomy:
+            obstacle = Obstacle.HOST
+            continue
+        price, position = min(roomy)
+        shape, _, free = state
+        load = 1 - free.bit_count() / shape.size
+        entry = (_priced(form.signature, answer.objective, int(price)), load, position, answer)
+        if not answer.exact:
+            bounds.append((entry, state))
+        elif found is None or entry[:3] < found[:3]:
+            found = entry
+    for entry, state in sorted(bounds, key=lambda each: each[0][:3]):
+        if found is not None and entry[:3] > found[:3]:
+            break
+        fit = fitter.weigh(form, state, entry[3])
+        price = entry[0][_place(form.signature)]
+        exact = (_priced(form.signature, fit.objective, price), entry[1], entry[2], fit)
+        if found is None or exact[:3] < found[:3]:
+            found = exact
+    return obstacle if found is None else Spot(found[2], found[3])
+
+
+def _place(signature: Signature) -> int:
+    """Where the price stands in the objective: after what others need and whole islands, before the whole node."""
+    return signature.place(Part.WHOLE) + ISLAND_SCOPES.index(Scope.NODE)
+
+
+def _priced(signature: Signature, objective: tuple[int, ...], price: int) -> tuple[int, ...]:
+    at = _place(signature)
+    return (*objective[:at], price, *objective[at:])
+
+
+def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish: Wish) -> Spot | Obstacle:
+    """Parts together with other devices, or several parts whose distances matter."""
+    ledger, fitter, parts = placer.ledger.pools[ask.pool], placer.fitter, placer.ledger.parts
+    form = _form(placer, ask)
+    wishes = {
+        at: parts.wish(ask.pool, (request,), ask.host)
+        for at, request in enumerate(ask.requests)
+        if request.share is not None
+    }
+    tables = {at: parts.appraiser(ask.pool, kind).cards(each) for at, (kind, each) in wishes.items()}
+    room = appraiser.stock.room(wish)
+    found: Found | None = None
+    obstacle = Obstacle.COUNT
+    known: dict[State, Fit | Misfit] = {}
+    for position, view in enumerate(ledger.index.views):
+        if not room[position]:
+            continue
+        prices: dict[int, int] = {}
+        eligible, free, enough = [], ledger.free[position], True
+        for at, request in enumerate(ask.requests):
+            if at in wishes:
+                kind, each = wishes[at]
+                columns, row = parts.columns(ask.pool, kind, position), tables[at][position]
+                mine = {columns[column]: int(row[column]) for column in range(len(columns)) if row[column] >= 0}
+                eligible.append(sum(1 << bit for bit in mine))
+                enough = enough and len(mine) >= each.parts
+                for bit, price in mine.items():
+                    prices[bit] = max(price, prices.get(bit, 0))
+            else:
+                mask = view.eligible(request.kind, request.selectors)
+                taken = mask & ~ledger.free[position]
+                enough = enough and not (request.all_devices and taken)
+                eligible.append(mask & ~taken)
+        if not enough:
+            continue
+        for bit in prices:
+            free |= 1 << bit
+        state = (view.shape, _sort(placer, ask, view, tuple(eligible), prices), free)
+        answer = known.get(state)
+        if answer is None:
+            answer = fitter.bound(form, state)
+            if isinstance(answer, Fit) and not answer.exact:
+                answer = fitter.weigh(form, state, answer)
+            known[state] = answer
+        if effort.spend(state, answer.states) > STATE_LIMIT:
+            return effort.over()
+        if isinstance(answer, Fit):
+            entry = (answer.objective, 1 - free.bit_count() / view.shape.size, position, answer)
+            if found is None or entry[:3] < found[:3]:
+                found = entry
+        elif answer.obstacle is Obstacle.LIMIT:
+            return effort.over()
+        elif answer.obstacle is Obstacle.LINES:
+            obstacle = Obstacle.LINES
+    return obstacle if found is None else Spot(found[2], found[3])
+
+
+def _form(placer: Placer, ask: Ask) -> Form:
+    """The form of an ask whose parts of one device count as one."""
+    pool = placer.ledger.pools[ask.pool].index.pool
+    types = {name.name: name.type for name in pool.devices}
+    cards = [replace(request, count=1) if request.same_device else request for request in ask.requests]
+    kinds = [types[request.kind] for request in cards]
+    return placer.fitter.form(signature(cards, kinds, ask.affinity, ask.profile, pool.strategy))
+
+
+def _sort(placer: Placer, ask: Ask, view: NodeView, eligible: tuple[int, ...], prices: dict[int, int]) -> Sort:
+    values = tuple(view.values(name) for name in ask.question.attributes)
+    stakes: tuple[Stake, ...] = tuple(((1 << bit,), (1,), price) for bit, price in sorted(prices.items()) if price)
+    return placer.nodes.sort_of(eligible, values, stakes)
+
+
+def grant(placer: Placer, ask: Ask, spot: Spot) -> None:
+    """Takes a spot."""
+    ledger, whole = placer.ledger, 0
+    for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
+        if request.share is None:
+            whole |= mask
+        else:
+            for bit in bits(mask):
+                for _ in range(copies(request)):
+                    ledger.take_part(ask.pool, spot.position, bit, request.share.placed)
+    ledger.take(ask.pool, spot.position, whole, ask.host)
+
+
+def copies(request: Request) -> int:
+    """How many parts of each of its devices a request takes."""
+    return request.count if request.share is not None and request.same_device else 1
+
+
+def granted(ask: Ask, masks: tuple[int, ...]) -> Iterator[tuple[Request, int]]:
+    """Each device of a spot (its bit), as often as a part of it is taken, under its request."""
+    for request, mask in zip(ask.requests, masks, strict=True):
+        for bit in bits(mask):
+            for _ in range(copies(request)):
+                yield request, bit

@@ -36,7 +36,7 @@ from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.preemption import Attempt, Search
 from adjoin_allocator.reservation import prospect
 from adjoin_allocator.results import Code, Placement, Preempted, Reason
-from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added, amount, cost_of, least_cost
+from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added, amount, least_cost
 from adjoin_allocator.topology import bits
 from adjoin_allocator.victims import SAME_AGAIN, Choice, Field, may_evict
 
@@ -177,8 +177,7 @@ class Arbiter:
 
     def rebook(self, claim: Claim, placements: Iterable[Placement]) -> None:
         """The batch has changed what this decision gives a claim: all of it is this."""
-        kinds = {request.name: request.kind for request in claim.requests}
-        cost = added(*(cost_of(placement.devices, kinds) for placement in placements))
+        cost = self._cost(claim.pool, placements)
         accounts = self.accounts(claim.pool)
         accounts.give(claim.tenant, self._booked.get(claim.uid, {}), -1)
         accounts.give(claim.tenant, cost)
@@ -224,20 +223,22 @@ class Arbiter:
         placements = attempt()
         if placements is None:
             return None
-        cost = self._cost(unit, placements)
+        cost = self._cost(unit.pool, placements)
         if accounts.short(tenant, cost):
             # More than the least: all members of a gang, or `all` of a node that has many. Fewer members are tried, on
             # nodes that have not too many.
             self._ledger.roll_back(mark)
             self._refused = cost
+            if any(device.share is not None for placement in placements for device in placement.devices):
+                return None
             self._take_too_many(unit)
             placements = unit.least()
             self._ledger.roll_back(mark)
             if placements is None:
                 return None
-            if accounts.short(tenant, self._cost(unit, placements)):
+            if accounts.short(tenant, self._cost(unit.pool, placements)):
                 return None
-            self._refused, cost = None, self._cost(unit, placements)
+            self._refused, cost = None, self._cost(unit.pool, placements)
             for placement in placements:
                 for position, mask in self._masks(unit.pool, [placement]).items():
                     self._ledger.take(unit.pool, position, mask, unit.claim.host)
@@ -263,9 +264,17 @@ class Arbiter:
             if all(accounts.short(unit.claim.tenant, cost) for cost in costs):
                 self._ledger.take(unit.pool, position, free)
 
-    def _cost(self, unit: Unit, placements: Iterable[Placement]) -> dict[str, int]:
-        kinds = {request.name: request.kind for request in unit.claim.requests}
-        return added(*(cost_of(placement.devices, kinds) for placement in placements))
+    def _cost(self, pool: str, placements: Iterable[Placement]) -> dict[str, int]:
+        """What placed devices cost their tenant, parts of devices by their largest fraction."""
+        cost: dict[str, int] = {}
+        for placement in placements:
+            for device in placement.devices:
+                found = self._placer.nodes.locate(device.id)
+                assert found is not None, "a device is given that is not there"
+                index, position, bit = found
+                kind = index.views[position].devices[bit].kind
+                cost[kind] = cost.get(kind, 0) + self._ledger.parts.cost(pool, position, bit, device.share)
+        return cost
 
     # What is held
 
@@ -519,7 +528,7 @@ class Arbiter:
 
     def _nominate(self, unit: Unit, placements: Sequence[Placement], meant: Mapping[int, int]) -> Served:
         nominations = tuple(Nomination(one.index, one.node, one.devices) for one in placements)
-        held = Held(unit.claim, unit.pool, meant, self._cost(unit, placements), nominations, fresh=True)
+        held = Held(unit.claim, unit.pool, meant, self._cost(unit.pool, placements), nominations, fresh=True)
         self._promise(held)
         return Served(nominated=nominations, reasons=(self._waits_for(held),))
 
@@ -539,7 +548,7 @@ class Arbiter:
         found = prospect(self._ledger, pool.name, holders, bound, self._now, unit.least)
         self._ledger.roll_back(mark)
         if found is not None:
-            meant, cost = self._masks(pool.name, found.placements), self._cost(unit, found.placements)
+            meant, cost = self._masks(pool.name, found.placements), self._cost(pool.name, found.placements)
             self._holds.put(Held(unit.claim, pool.name, meant, cost, needed_at=found.at))
 
     # Words

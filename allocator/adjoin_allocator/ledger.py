@@ -575,7 +575,7 @@ class Ledger:
             self._hold(entry, add=False)
             place = (entry.pool.index.pool.name, entry.position)
             self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
-            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back)
+            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back, self._costs(entry))
         self._trade(claim, known.wanted, -1)
         self.lacking.pop(claim.uid, None)
 
@@ -645,13 +645,18 @@ class Ledger:
         whole, divided = entry.pool.claims(entry.position), entry.pool.divided(entry.position)
         return entry.mask & (whole | divided) | entry.divided & (whole | entry.mask)
 
+    def _costs(self, entry: _Entry) -> list[tuple[str, int]]:
+        """Device names of the parts of an entry, with what each costs a quota."""
+        pool, devices = entry.pool.index.pool.name, entry.pool.index.views[entry.position].devices
+        return [(devices[bit].kind, self.parts.cost(pool, entry.position, bit, share)) for bit, share in entry.parts]
+
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
         wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
         self._known[claim.uid] = _Known(claim, entries, wanted)
         for entry in entries:
             pool = entry.pool.index.pool.name
             self._hands.setdefault((pool, entry.position), []).append((claim, entry))
-            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back)
+            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back, self._costs(entry))
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 
-from adjoin_allocator.model import PlacedDevice, Pool, Request, ShareAsk, Tenant
+from adjoin_allocator.model import Pool, Request, ShareAsk, Tenant
 from adjoin_allocator.order import NOTHING, Portion
 
 WHOLE = 1000
@@ -37,29 +37,17 @@ def least_cost(requests: tuple[Request, ...]) -> Cost:
     cost: dict[str, int] = {}
     for request in requests:
         if request.first_of:
-            ways = [
-                (max(1, way.count) if way.all_devices else way.count, way.share, way.same_device)
-                for way in request.first_of
-            ]
+            ways = [(max(1, way.count) if way.all_devices else way.count, way.share) for way in request.first_of]
         else:
-            ways = [(1 if request.all_devices else request.count, request.share, request.same_device)]
-        cheapest = min(_parts(*way) for way in ways)
+            ways = [(1 if request.all_devices else request.count, request.share)]
+        cheapest = min(_least(*way) for way in ways)
         cost[request.kind] = cost.get(request.kind, 0) + cheapest
     return cost
 
 
-def _parts(count: int, share: ShareAsk | None, same_device: bool) -> int:
-    """A part of a device counts as the device until it is split."""
-    return WHOLE if share is not None and same_device else WHOLE * count
-
-
-def cost_of(devices: Iterable[PlacedDevice], kinds: Mapping[str, str]) -> dict[str, int]:
-    """What placed devices cost; `kinds` gives the device name of each request."""
-    cost: dict[str, int] = {}
-    for device in devices:
-        kind = kinds[device.request.partition("/")[0]]
-        cost[kind] = cost.get(kind, 0) + WHOLE
-    return cost
+def _least(count: int, share: ShareAsk | None) -> int:
+    """Whole devices each a thousand; of parts of memory it depends on the card what they cost."""
+    return WHOLE * count if share is None else count * max(1, min(WHOLE, share.compute_milli or 0))
 
 
 def added(*costs: Cost) -> dict[str, int]:

@@ -21,9 +21,9 @@ from adjoin_allocator.nodes import closed
 from adjoin_allocator.order import effective, urgency
 from adjoin_allocator.results import Plan
 from adjoin_allocator.selectors import match_all
-from adjoin_allocator.sharing import held_milli
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
+from adjoin_allocator.tenancy import WHOLE, part_cost
 from adjoin_allocator.terms import HoldKind, Reclaim, ReplicaState, Standing
 from adjoin_allocator.victims import SAME_AGAIN
 
@@ -156,8 +156,7 @@ def usage(snapshot: Snapshot, pool: Pool, *, staying: bool = False) -> Mapping[s
                 device = known.get(held_device.id)
                 if device is not None:
                     share = held_device.share
-                    of = snapshot.shares.get(share.name) if share is not None else None
-                    mine[device.kind] += held_milli(share, of, device)
+                    mine[device.kind] += WHOLE if share is None else part_cost(share, device, snapshot.shares)
     return held
 
 

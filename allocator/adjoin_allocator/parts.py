@@ -24,7 +24,7 @@ from adjoin_allocator.hosts import Hosts
 from adjoin_allocator.model import Claim, HostAsk, PlacedShare, Pool, Request, Share
 from adjoin_allocator.nodes import NodeView, PoolIndex
 from adjoin_allocator.prices import Pricer
-from adjoin_allocator.sharing import DIVISIBLE, held_milli, memory_bytes, part
+from adjoin_allocator.sharing import DIVISIBLE, memory_bytes, part
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.stock import NO_LIMIT, Booleans, Stock, Wish
 from adjoin_allocator.terms import DeviceType
@@ -138,12 +138,6 @@ class Parts:
         return bool(self._pools[pool].shares)
 
     # Holding
-
-    def cost(self, pool: str, position: int, bit: int, share: PlacedShare | None) -> int:
-        """What holding a device, or this part of it, costs a quota, in thousandths of a device."""
-        parts = self._pools[pool]
-        shares = parts.shares.get(share.name) if share is not None else None
-        return held_milli(share, shares, parts.masks.index.views[position].devices[bit])
 
     def hold(self, pool: str, position: int, bit: int, share: PlacedShare, back: bool, add: bool) -> None:
         """Somebody holds a part of a device, or no longer does."""

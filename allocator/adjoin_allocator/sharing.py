@@ -106,16 +106,6 @@ def cost_milli(asked: Part, shareable: int | None) -> int:
     return max(memory, asked.milli)
 
 
-def held_milli(held: PlacedShare | None, of: Share | None, device: Device) -> int:
-    """What a held device costs a quota: the whole, or a part by its largest fraction of what the card has to give. Of a
-    share that is not there any more the reserve is not known, and counts as none.
-    """
-    if held is None:
-        return MILLI
-    memory = memory_bytes(device)
-    return cost_milli(part(held), memory if of is None or memory is None else shareable_bytes(of, memory))
-
-
 def left_milli(free_bytes: int, free_milli: int, shareable: int) -> int:
     """What is left of a card, by its scarcer resource in thousandths, rounded down."""
     return max(0, min(free_milli, free_bytes * MILLI // shareable if shareable else free_milli))

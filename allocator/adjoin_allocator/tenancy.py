@@ -21,8 +21,9 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 
-from adjoin_allocator.model import Pool, Request, ShareAsk, Tenant
+from adjoin_allocator.model import Device, PlacedShare, Pool, Request, Share, ShareAsk, Tenant
 from adjoin_allocator.order import NOTHING, Portion
+from adjoin_allocator.sharing import cost_milli, memory_bytes, part, shareable_bytes
 
 WHOLE = 1000
 """A whole device."""
@@ -40,14 +41,21 @@ def least_cost(requests: tuple[Request, ...]) -> Cost:
             ways = [(max(1, way.count) if way.all_devices else way.count, way.share) for way in request.first_of]
         else:
             ways = [(1 if request.all_devices else request.count, request.share)]
-        cheapest = min(_least(*way) for way in ways)
+        cheapest = min(_parts(*way) for way in ways)
         cost[request.kind] = cost.get(request.kind, 0) + cheapest
     return cost
 
 
-def _least(count: int, share: ShareAsk | None) -> int:
-    """Whole devices each a thousand; of parts of memory it depends on the card what they cost."""
-    return WHOLE * count if share is None else count * max(1, min(WHOLE, share.compute_milli or 0))
+def _parts(count: int, share: ShareAsk | None) -> int:
+    """A part costs its compute at least; what its memory is of a card depends on the card."""
+    return WHOLE * count if share is None else max(1, share.compute_milli or 0) * count
+
+
+def part_cost(placed: PlacedShare, device: Device, shares: Mapping[str, Share]) -> int:
+    """What a part of a device costs: its largest fraction of the card in thousandths, rounded up."""
+    share, memory = shares.get(placed.name), memory_bytes(device)
+    shareable = None if share is None or memory is None else shareable_bytes(share, memory)
+    return cost_milli(part(placed), shareable)
 
 
 def added(*costs: Cost) -> dict[str, int]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations, product
-from math import inf
+from math import ceil, inf
 
 from adjoin_allocator import (
     Claim,
@@ -28,9 +29,10 @@ from adjoin_allocator import (
     Snapshot,
     plan,
 )
+from adjoin_allocator.sharing import memory_bytes, shareable_bytes
 
 Held = Mapping[str, Counter[str]]
-"""By tenant the devices of each name, in thousandths."""
+"""By tenant the devices of each name."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,14 @@ def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, 
         after: dict[str, Counter[str]] = {tenant: Counter(kinds) for tenant, kinds in before.items()}
         for uid, one in answer.claims.items():
             if claims[uid].pool == name:
-                for each in (device for placement in one.placements for device in placement.devices):
-                    kinds = after.setdefault(claims[uid].tenant, Counter())
-                    kinds[devices[each.id].kind] += _milli(snapshot, each, devices[each.id])
+                for given in (device for placement in one.placements for device in placement.devices):
+                    mine = after.setdefault(claims[uid].tenant, Counter())
+                    mine[devices[given.id].kind] += price(snapshot, devices[given.id], given)
         told = {tenant: Counter(kinds) for tenant, kinds in answer.pools[name].usage.items() if any(kinds.values())}
-        assert told == {tenant: kinds for tenant, kinds in after.items() if kinds}, f"{name}: usage is not what is held"
+        expected = {tenant: Counter({kind: n for kind, n in kinds.items() if n}) for tenant, kinds in after.items()}
+        assert told == {tenant: kinds for tenant, kinds in expected.items() if kinds}, (
+            f"{name}: usage is not what is held"
+        )
         for tenant in pool.tenants:
             for kind in after.get(tenant, ()):
                 if after[tenant][kind] > before.get(tenant, Counter())[kind]:
@@ -94,32 +99,31 @@ def _held(
                 for each in replica.devices:
                     device = devices.get(each.id)
                     if device is not None and device.device_pool == pool.name:
-                        held.setdefault(claim.tenant, Counter())[device.kind] += _milli(snapshot, each, device)
+                        held.setdefault(claim.tenant, Counter())[device.kind] += price(snapshot, device, each)
     return held
 
 
-def _milli(snapshot: Snapshot, held: PlacedDevice, device: Device) -> int:
-    """Thousandths of a device: the whole, or the largest fraction of what may be given of it, rounded up."""
-    if held.share is None:
+def price(snapshot: Snapshot, device: Device, placed: PlacedDevice) -> int:
+    """What it costs a quota: the largest fraction of the card that it is, in thousandths, rounded up."""
+    if placed.share is None:
         return 1000
-    share = snapshot.shares[held.share.name]
-    parts = [held.share.compute_milli or 0]
-    if held.share.memory_bytes:
-        memory = next(amount.as_int() for name, amount in device.capacity.items() if name.endswith("/memory"))
-        reserve = max(share.min_reserve_bytes, -(-memory * share.reserve_per_million // 1_000_000))
-        parts.append(min(1000, -(-held.share.memory_bytes * 1000 // (memory - reserve))))
-    return max(parts)
+    share, memory = snapshot.shares[placed.share.name], memory_bytes(device)
+    fraction = Fraction(placed.share.compute_milli or 0, 1000)
+    if placed.share.memory_bytes:
+        whole = None if memory is None else shareable_bytes(share, memory)
+        fraction = max(fraction, Fraction(placed.share.memory_bytes, whole) if whole else Fraction(1))
+    return ceil(min(fraction, Fraction(1)) * 1000)
 
 
 def _allowed(pool: Pool, before: Held, held: Held, tenant: str, kind: str) -> bool:
     mine = pool.tenants[tenant]
-    if kind not in mine.quota or held[tenant][kind] <= 1000 * mine.quota[kind]:
+    if kind not in mine.quota or held[tenant][kind] <= mine.quota[kind] * 1000:
         return True
     limited = [one for one in pool.tenants.values() if kind in one.quota]
     # What others got in the same plan may have come later, out of quotas of their own.
     total = held[tenant][kind] + sum(before.get(one.name, Counter())[kind] for one in limited if one.name != tenant)
-    most = 1000 * mine.quota[kind] + 1000 * mine.borrowing.get(kind, 0)
-    return held[tenant][kind] <= most and total <= 1000 * sum(one.quota[kind] for one in limited)
+    most = (mine.quota[kind] + mine.borrowing.get(kind, 0)) * 1000
+    return held[tenant][kind] <= most and total <= sum(one.quota[kind] for one in limited) * 1000
 
 
 def _assert_promises(
@@ -232,9 +236,10 @@ def legal(
     strangers = [one for one in victims if pool.tenants and one.claim.tenant != preemptor.tenant]
     mine = pool.tenants.get(preemptor.tenant)
     if strangers and mine is not None:
-        held = _held(snapshot, pool, devices, after).get(preemptor.tenant, Counter())
-        held = held + Counter({kind: 1000 * number for kind, number in need.items()})
-        if any(held[kind] > 1000 * quota for kind, quota in mine.quota.items()):
+        held = _held(snapshot, pool, devices, after).get(preemptor.tenant, Counter()) + Counter(
+            {k: 1000 * n for k, n in need.items()}
+        )
+        if any(held[kind] > quota * 1000 for kind, quota in mine.quota.items()):
             return False
     while strangers:
         for one in strangers:
@@ -247,10 +252,10 @@ def legal(
                 if claim.tenant == one.claim.tenant and claim.pool == pool.name and claim.uid in answer.claims:
                     new = (each for p in answer.claims[claim.uid].placements for each in p.devices)
                     for each in new:
-                        held[devices[each.id].kind] += _milli(snapshot, each, devices[each.id])
+                        held[devices[each.id].kind] += price(snapshot, devices[each.id], each)
             quota = pool.tenants[one.claim.tenant].quota if one.claim.tenant in pool.tenants else {}
             has = {devices[each.id].kind for p in one.claim.placed if p.index in one.replicas for each in p.devices}
-            if any(kind in has and kind in quota and held[kind] > 1000 * quota[kind] for kind in need):
+            if any(kind in has and kind in quota and held[kind] > quota[kind] * 1000 for kind in need):
                 strangers.remove(one)
                 break
         else:

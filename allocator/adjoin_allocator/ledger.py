@@ -15,7 +15,7 @@ that it has already given.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import compress
@@ -26,7 +26,7 @@ from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.holders import Holders
 from adjoin_allocator.hosts import NOTHING, Hosts
-from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, PlacedShare
+from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedDevice, PlacedReplica, PlacedShare
 from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
 from adjoin_allocator.parts import Parts
 from adjoin_allocator.results import Counts
@@ -504,6 +504,25 @@ class Ledger:
             self._journal.append((ledger, position, 0, _Move.GIVE_BACK, host, ledger.version, None))
             self.hosts.add(ledger.index.views[position].name, host, -1)
 
+    def vacate_part(self, pool: str, position: int, bit: int, share: PlacedShare, back: bool) -> None:
+        """What if somebody who has (or gives back) this part of a device were gone, likewise."""
+        ledger = self.pools[pool]
+        move = _Move.VACATE_BACK if back else _Move.VACATE_KEPT
+        self._journal.append((ledger, position, bit, move, NOTHING, ledger.version, share))
+        self.parts.hold(pool, position, bit, share, back, add=False)
+
+    def cost(self, devices: Iterable[PlacedDevice]) -> dict[str, int]:
+        """What placed devices, whole or in part, cost a tenant: thousandths of a device by device name."""
+        cost: dict[str, int] = {}
+        for each in devices:
+            found = self._nodes.locate(each.id)
+            if found is not None:
+                index, position, bit = found
+                whole, parts = (1 << bit, ()) if each.share is None else (0, ((bit, each.share),))
+                for kind, milli in self.holders[index.pool.name].cost(position, whole, parts).items():
+                    cost[kind] = cost.get(kind, 0) + milli
+        return cost
+
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""
         return len(self._journal)
@@ -513,8 +532,8 @@ class Ledger:
         while len(self._journal) > mark:
             ledger, position, mask, move, host, version, share = self._journal.pop()
             if share is not None:
-                add = move is _Move.GIVE_BACK
-                self.parts.hold(ledger.index.pool.name, position, mask, share, back=False, add=add)
+                back, add = move is _Move.VACATE_BACK, move is not _Move.TAKE
+                self.parts.hold(ledger.index.pool.name, position, mask, share, back, add)
             elif move in (_Move.TAKE, _Move.GIVE_BACK):
                 ledger.give(position, mask, add=move is _Move.GIVE_BACK)
             else:
@@ -575,7 +594,7 @@ class Ledger:
             self._hold(entry, add=False)
             place = (entry.pool.index.pool.name, entry.position)
             self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
-            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back)
+            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back, entry.parts)
         self._trade(claim, known.wanted, -1)
         self.lacking.pop(claim.uid, None)
 
@@ -597,7 +616,7 @@ class Ledger:
         self.pools = {name: PoolLedger(self._nodes, index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
         self.markets, self._hands = {}, {}
-        self.holders = {name: Holders(index) for name, index in indexes.items()}
+        self.holders = {name: Holders(index, snapshot.shares) for name, index in indexes.items()}
         self.hosts.enter(snapshot.nodes, anew=True)
         self.parts.reset(snapshot, self.pools)
 
@@ -651,7 +670,7 @@ class Ledger:
         for entry in entries:
             pool = entry.pool.index.pool.name
             self._hands.setdefault((pool, entry.position), []).append((claim, entry))
-            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back)
+            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back, entry.parts)
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from ortools.linear_solver import pywraplp
+from typing import Any
 
 from adjoin_allocator.prices import CARD, contents, knapsack
 
@@ -92,13 +91,16 @@ def pack(sites: Sequence[Site], orders: Sequence[Order], margin: float = 0.0) ->
     """Solves the program. Orders that ask for no card are never taken. `margin` is the part of all hosts together that
     is kept back, so that what is taken can be dealt out to them; with one there is no bound for what hosts can hold.
     """
+    # Loaded with the first program only, since that takes a good part of a second.
+    from ortools.linear_solver import pywraplp
+
     solver = pywraplp.Solver.CreateSolver("GLOP")
     most = solver.infinity()
     objective = solver.Objective()
     objective.SetMaximization()
     wanted = [solver.Constraint(0, order.number) for order in orders]
 
-    def limit(site: Site, amount: int | None, unit: int) -> pywraplp.Constraint:
+    def limit(site: Site, amount: int | None, unit: int) -> Any:
         return solver.Constraint(-most, most if amount is None else (1 - margin) * site.nodes * amount / unit)
 
     cards = [solver.Constraint(-most, site.nodes * site.cards) for site in sites]
@@ -107,9 +109,9 @@ def pack(sites: Sequence[Site], orders: Sequence[Order], margin: float = 0.0) ->
     sizes = sorted({order.milli for order in orders if order.part})
     # Parts taken at a site are no more than the sets there hold of their size.
     held = [{size: solver.Constraint(-most, 0) for size in sizes} for _ in sites]
-    columns: list[list[pywraplp.Variable | None]] = []
+    columns: list[list[Any]] = []
     for order, wish in zip(orders, wanted, strict=True):
-        row: list[pywraplp.Variable | None] = []
+        row: list[Any] = []
         for at, site in enumerate(sites):
             whole = order.milli // CARD
             if not order.milli or not order.sites[at] or not site.takes(order):
@@ -132,7 +134,7 @@ def pack(sites: Sequence[Site], orders: Sequence[Order], margin: float = 0.0) ->
                 cards[at].SetCoefficient(column, whole)
             row.append(column)
         columns.append(row)
-    sets: dict[tuple[int, tuple[int, ...]], pywraplp.Variable] = {}
+    sets: dict[tuple[int, tuple[int, ...]], Any] = {}
 
     def add(site: int, counts: Sequence[int]) -> bool:
         key = (site, tuple(counts))

@@ -154,8 +154,8 @@ class _Attempt:
         movable = self.run.movable(self.claim, ask, self.index)
         if isinstance(spot, Obstacle):
             # Where the number of devices depends on the node, a quota may take the place back.
-            fixed = all(ask.signature.counts) or not self.run.snapshot.pools[self.claim.pool].tenants
-            room = spot is not Obstacle.LIMIT and not self.what_if and fixed
+            room = spot is not Obstacle.LIMIT and not self.what_if
+            room = room and (all(ask.signature.counts) or not self.run.arbiter.limited(self.claim))
             elsewhere = self.run.batch.room(movable) if room else None
             if elsewhere is None:
                 self.obstacle = spot

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations, product
-from math import inf
+from math import ceil, inf
 
 from adjoin_allocator import (
     Claim,
@@ -18,6 +19,7 @@ from adjoin_allocator import (
     Code,
     Device,
     DeviceID,
+    PlacedDevice,
     Plan,
     Pool,
     Preempted,
@@ -27,6 +29,7 @@ from adjoin_allocator import (
     Snapshot,
     plan,
 )
+from adjoin_allocator.sharing import memory_bytes, shareable_bytes
 
 Held = Mapping[str, Counter[str]]
 """By tenant the devices of each name."""
@@ -51,10 +54,11 @@ def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, 
         after: dict[str, Counter[str]] = {tenant: Counter(kinds) for tenant, kinds in before.items()}
         for uid, one in answer.claims.items():
             if claims[uid].pool == name:
-                given = (device for placement in one.placements for device in placement.devices)
-                after.setdefault(claims[uid].tenant, Counter()).update(devices[each.id].kind for each in given)
+                for given in (device for placement in one.placements for device in placement.devices):
+                    mine = after.setdefault(claims[uid].tenant, Counter())
+                    mine[devices[given.id].kind] += price(snapshot, devices[given.id], given)
         told = {tenant: Counter(kinds) for tenant, kinds in answer.pools[name].usage.items() if any(kinds.values())}
-        expected = {tenant: Counter({kind: n * 1000 for kind, n in kinds.items()}) for tenant, kinds in after.items()}
+        expected = {tenant: Counter({kind: n for kind, n in kinds.items() if n}) for tenant, kinds in after.items()}
         assert told == {tenant: kinds for tenant, kinds in expected.items() if kinds}, (
             f"{name}: usage is not what is held"
         )
@@ -95,19 +99,31 @@ def _held(
                 for each in replica.devices:
                     device = devices.get(each.id)
                     if device is not None and device.device_pool == pool.name:
-                        held.setdefault(claim.tenant, Counter())[device.kind] += 1
+                        held.setdefault(claim.tenant, Counter())[device.kind] += price(snapshot, device, each)
     return held
+
+
+def price(snapshot: Snapshot, device: Device, placed: PlacedDevice) -> int:
+    """What it costs a quota: the largest fraction of the card that it is, in thousandths, rounded up."""
+    if placed.share is None:
+        return 1000
+    share, memory = snapshot.shares[placed.share.name], memory_bytes(device)
+    fraction = Fraction(placed.share.compute_milli or 0, 1000)
+    if placed.share.memory_bytes:
+        whole = None if memory is None else shareable_bytes(share, memory)
+        fraction = max(fraction, Fraction(placed.share.memory_bytes, whole) if whole else Fraction(1))
+    return ceil(min(fraction, Fraction(1)) * 1000)
 
 
 def _allowed(pool: Pool, before: Held, held: Held, tenant: str, kind: str) -> bool:
     mine = pool.tenants[tenant]
-    if kind not in mine.quota or held[tenant][kind] <= mine.quota[kind]:
+    if kind not in mine.quota or held[tenant][kind] <= mine.quota[kind] * 1000:
         return True
     limited = [one for one in pool.tenants.values() if kind in one.quota]
     # What others got in the same plan may have come later, out of quotas of their own.
     total = held[tenant][kind] + sum(before.get(one.name, Counter())[kind] for one in limited if one.name != tenant)
-    most = mine.quota[kind] + mine.borrowing.get(kind, 0)
-    return held[tenant][kind] <= most and total <= sum(one.quota[kind] for one in limited)
+    most = (mine.quota[kind] + mine.borrowing.get(kind, 0)) * 1000
+    return held[tenant][kind] <= most and total <= sum(one.quota[kind] for one in limited) * 1000
 
 
 def _assert_promises(
@@ -220,8 +236,10 @@ def legal(
     strangers = [one for one in victims if pool.tenants and one.claim.tenant != preemptor.tenant]
     mine = pool.tenants.get(preemptor.tenant)
     if strangers and mine is not None:
-        held = _held(snapshot, pool, devices, after).get(preemptor.tenant, Counter()) + need
-        if any(held[kind] > quota for kind, quota in mine.quota.items()):
+        held = _held(snapshot, pool, devices, after).get(preemptor.tenant, Counter()) + Counter(
+            {k: 1000 * n for k, n in need.items()}
+        )
+        if any(held[kind] > quota * 1000 for kind, quota in mine.quota.items()):
             return False
     while strangers:
         for one in strangers:
@@ -233,10 +251,11 @@ def legal(
             for claim in snapshot.claims if answer is not None else ():
                 if claim.tenant == one.claim.tenant and claim.pool == pool.name and claim.uid in answer.claims:
                     new = (each for p in answer.claims[claim.uid].placements for each in p.devices)
-                    held += Counter(devices[each.id].kind for each in new)
+                    for each in new:
+                        held[devices[each.id].kind] += price(snapshot, devices[each.id], each)
             quota = pool.tenants[one.claim.tenant].quota if one.claim.tenant in pool.tenants else {}
             has = {devices[each.id].kind for p in one.claim.placed if p.index in one.replicas for each in p.devices}
-            if any(kind in has and kind in quota and held[kind] > quota[kind] for kind in need):
+            if any(kind in has and kind in quota and held[kind] > quota[kind] * 1000 for kind in need):
                 strangers.remove(one)
                 break
         else:

@@ -139,6 +139,8 @@ def test_a_claims_fields_reach_the_allocator() -> None:
             fabric={"required": "block", "preferred": "rack", "segment": {"size": 2, "level": "rack"}},
             host={"cpu": "1500m", "memory": "1Gi"},
             profile="Compute",
+            deadline="2026-12-01T08:00:00Z",
+            preemptible=False,
             maxRuntime="4h",
         ),
     )
@@ -146,6 +148,8 @@ def test_a_claims_fields_reach_the_allocator() -> None:
     assert asked.fabric == Fabric("block", "rack", Segment(2, "rack"))
     assert asked.host == HostAsk(1500, 1 << 30)
     assert asked.profile is Profile.COMPUTE
+    assert asked.deadline == 1796112000.0
+    assert not asked.preemptible
     assert asked.max_runtime == 14400.0
 
 

@@ -17,7 +17,14 @@ from adjoin.api.supported import REFUSED, SUPPORTED, unsupported
 from adjoin.api.validate import validate_claim, validate_pool
 
 MODELS = {Kind.DEVICE_POOL: DevicePool, Kind.DEVICE_SHARE: DeviceShare, Kind.DEVICE_CLAIM: DeviceClaim}
-BUILDERS = {Kind.DEVICE_POOL: pool, Kind.DEVICE_SHARE: share, Kind.DEVICE_CLAIM: claim}
+
+
+def fractional() -> Manifest:
+    """A DeviceShare of the mode that has behaviour."""
+    return share(mode="Fractional", timeSliced=None)
+
+
+BUILDERS = {Kind.DEVICE_POOL: pool, Kind.DEVICE_SHARE: fractional, Kind.DEVICE_CLAIM: claim}
 
 
 def leaves(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
@@ -139,17 +146,13 @@ def test_defaults_are_no_wishes(kind: Kind) -> None:
     ("obj", "messages"),
     [
         pytest.param(
-            claim(requests=[{"name": "gpu"}, {"name": "nic", "share": {"name": "a"}}]),
-            ["not supported yet: spec.requests[1].share"],
+            claim(requests=[{"name": "gpu"}, {"name": "nic", "share": {"name": "a", "slots": 2}}]),
+            ["not supported yet: spec.requests[1].share.slots"],
             id="the index is that of the entry",
         ),
         pytest.param(
-            claim(requests=[{"name": "gpu", "share": {"name": "a"}, "isolation": "Hard"}], lifecycle={}),
-            [
-                "not supported yet: spec.requests[0].share",
-                "not supported yet: spec.requests[0].isolation",
-                "not supported yet: spec.lifecycle",
-            ],
+            claim(requests=[{"name": "gpu", "share": {"name": "a", "profile": "1g.10gb"}}], lifecycle={}),
+            ["not supported yet: spec.requests[0].share.profile", "not supported yet: spec.lifecycle"],
             id="all are named; an empty object is a wish",
         ),
         pytest.param(claim(fabric=None, suspend=False), [], id="null and the default are none"),
@@ -165,7 +168,12 @@ def test_defaults_are_no_wishes(kind: Kind) -> None:
         pytest.param(
             pool(delivery={"mode": "Environment"}), ["not supported yet: spec.delivery.mode"], id="another delivery"
         ),
-        pytest.param(share(), ["not supported yet: spec"], id="shares as a whole"),
+        pytest.param(
+            share(),
+            ["not supported yet: spec.mode", "not supported yet: spec.timeSliced"],
+            id="a share of another mode than Fractional",
+        ),
+        pytest.param(fractional(), [], id="a share of mode Fractional"),
     ],
 )
 def test_messages(obj: Manifest, messages: list[str]) -> None:

@@ -204,7 +204,7 @@ def test_nothing_that_is_json_breaks_it(obj: Manifest, parts: Manifest) -> None:
     assert all(str(error) for error in errors)
 
 
-def test_a_share_is_refused_whole_and_its_own_mistakes_beside() -> None:
-    assert [str(error.kind) for error in validate_share(share())] == ["unsupported"]
+def test_a_share_of_a_mode_without_behaviour_is_refused_and_its_own_mistakes_beside() -> None:
+    assert [str(error.kind) for error in validate_share(share())] == ["unsupported", "unsupported"]
     kinds = [str(error.kind) for error in validate_share(share(timeSliced={"slots": 0}))]
-    assert kinds == ["invalid", "unsupported"]
+    assert kinds == ["invalid", "unsupported", "unsupported"]

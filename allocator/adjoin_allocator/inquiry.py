@@ -23,6 +23,7 @@ from adjoin_allocator.results import Plan
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
+from adjoin_allocator.tenancy import WHOLE, part_cost
 from adjoin_allocator.terms import HoldKind, Reclaim, ReplicaState, Standing
 from adjoin_allocator.victims import SAME_AGAIN
 
@@ -137,8 +138,8 @@ def usage(snapshot: Snapshot, pool: Pool, *, staying: bool = False) -> Mapping[s
     """By tenant and device name what its claims hold of a pool, in thousandths of a device; with `staying` without what
     is on its way back.
     """
-    kinds = {
-        device.id: device.kind
+    known = {
+        device.id: device
         for devices in snapshot.inventory.values()
         for device in devices
         if device.device_pool == pool.name
@@ -151,10 +152,11 @@ def usage(snapshot: Snapshot, pool: Pool, *, staying: bool = False) -> Mapping[s
         for replica in claim.placed:
             if staying and (claim.deleting or replica.state is ReplicaState.RELEASING):
                 continue
-            for device in replica.devices:
-                if device.id in kinds:
-                    # A part counts as its device.
-                    mine[kinds[device.id]] += 1000
+            for held_device in replica.devices:
+                device = known.get(held_device.id)
+                if device is not None:
+                    share = held_device.share
+                    mine[device.kind] += WHOLE if share is None else part_cost(share, device, snapshot.shares)
     return held
 
 

@@ -181,7 +181,7 @@ def _placed(placement: Placement, now: float) -> Json:
 def _nominated(entry: Json) -> Json:
     """What is held for a claim, with every field."""
     shown = dump(Nomination.model_validate(entry), empty=True)
-    shown["devices"] = [{"request": device["request"], **device} for device in shown["devices"]]
+    shown["devices"] = [_device(device) for device in shown["devices"]]
     return shown
 
 
@@ -195,8 +195,21 @@ def _complete(facts: ClaimFacts, replica: Json) -> Json:
         where = f"DeviceClaim {facts.meta.key}: status.allocation.replicas: index {replica.get('index')}"
         raise UnreadableInput(f"{where}: {place}: {first['msg']}") from None
     # What a device was asked for is what people look for first.
-    shown["devices"] = [{"request": device["request"], **device} for device in shown["devices"]]
+    shown["devices"] = [_device(device) for device in shown["devices"]]
     return shown
+
+
+_PARTS = (("profile", "start"), ("vf",), ("slots",), ("memory", "compute"))
+"""What tells a part of a device, by mode; the first of which something is said."""
+
+
+def _device(device: Json) -> Json:
+    """A held device; of its share only what parts of that mode have."""
+    share = device["share"]
+    if share is not None:
+        told = next((names for names in _PARTS if any(share[name] is not None for name in names)), ())
+        share = {"name": share["name"], **{name: share[name] for name in told}}
+    return {"request": device["request"], **device, "share": share}
 
 
 def _phase(facts: ClaimFacts, wanted: int, states: Mapping[int, str], *, changed: bool) -> Phase:

@@ -315,7 +315,7 @@ def test_f3_parts_of_several_cards_add_up() -> None:
 
 
 def test_f12_a_victims_part_counts_as_free() -> None:
-    """One card, all of it with a low claim: a high one that wants half evicts it, and so does one for the whole card."""
+    """One card, all of it with a low claim: a high one for half of it evicts it, and so does one for the whole card."""
     card = make.card()
     share = make.share()
     pool = make.pool(preemption=make.evicting())

@@ -23,7 +23,7 @@ Nothing is written here: victims keep their devices until those come back in a l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from adjoin_allocator.holders import Holding, preempts
@@ -32,65 +32,17 @@ from adjoin_allocator.hosts import NOTHING as NO_HOST
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, Nomination, Pool
 from adjoin_allocator.order import NOTHING, Portion
-from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.place import Placer
 from adjoin_allocator.preemption import Attempt, Search
 from adjoin_allocator.reservation import prospect
 from adjoin_allocator.results import Code, Placement, Preempted, Reason
-from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added, amount, least_cost
+from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added, amount
 from adjoin_allocator.topology import bits
+from adjoin_allocator.units import Served, Unit
 from adjoin_allocator.victims import SAME_AGAIN, Choice, Field, may_evict
 
 STUCK = 600.0
 """Seconds after which what is on its way back is no longer waited for if something else can be had (D13)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unit:
-    """What is placed together or not at all.
-
-    Attributes:
-        asks: Ways of serving a replica, the most wanted first.
-        indexes: Replicas that it may place.
-        attempt: Places it in the ledger as it stands, as well as can be, or leaves the ledger alone and says None.
-        least: The same for asking what would be: places the fewest replicas that it accepts.
-        members: How many replicas it needs at least.
-        single: One replica on one node, whose devices are all that matters: its victims are on that node.
-    """
-
-    claim: Claim
-    asks: tuple[Ask, ...]
-    indexes: tuple[int, ...]
-    attempt: Attempt
-    least: Attempt
-    members: int = 1
-    single: bool = True
-
-    @property
-    def pool(self) -> str:
-        """The pool it asks."""
-        return self.claim.pool
-
-    @property
-    def need(self) -> Cost:
-        """What it costs its tenant at least."""
-        one = least_cost(self.claim.requests)
-        return one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
-
-    @property
-    def several(self) -> bool:
-        """Whether it needs several devices together, so that others can keep it waiting by taking one at a time."""
-        asked = sum(2 if request.all_devices else max(1, request.count) for request in self.claim.requests)
-        return self.claim.gang_min is not None or asked * self.members > 1
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What came of a unit: its places, or what is held for it, or what its quota says and how much would do."""
-
-    placements: tuple[Placement, ...] = ()
-    nominated: tuple[Nomination, ...] = ()
-    reasons: tuple[Reason, ...] = ()
-    remedy: str | None = None
 
 
 class Arbiter:

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from adjoin_allocator.alternatives import label, ways
-from adjoin_allocator.arbiter import Arbiter, Served, Unit
+from adjoin_allocator.arbiter import Arbiter
 from adjoin_allocator.batch import Batch
 from adjoin_allocator.bulk import bulk
 from adjoin_allocator.demand import Market, Round, Want
@@ -46,6 +46,7 @@ from adjoin_allocator.shortage import share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant, granted
 from adjoin_allocator.terms import Objective, ReplicaState
+from adjoin_allocator.units import Served, Unit
 
 
 class Memo:

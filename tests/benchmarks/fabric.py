@@ -356,7 +356,7 @@ def compare(site: Site, name: str, jobs: Sequence[Job], console: Console) -> Non
                 policy,
                 f"{run.makespan / 3600:.1f} h",
                 f"{fmean(run.waits) / 60:.1f} min",
-                f"{fmean(run.gang_waits) / 60:.1f} min",
+                f"{fmean(run.gang_waits or [0.0]) / 60:.1f} min",
                 *(str(run.reached[level]) for level in REACHED),
                 f"{run.domains:.2f}",
             )

@@ -256,7 +256,8 @@ def bundles(
         here = [_bundle([mask & group for mask in masks], needed, line.required) for group in groups]
         if line.required and not any(here):
             return ()
-        found += (bundle for bundle in here if bundle is not None)
+        # Values of a list that the same devices share are one way for them to be together.
+        found += (bundle for bundle in dict.fromkeys(here) if bundle is not None)
     return tuple(found)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.support import checks, make
 
-from adjoin_allocator import Claim, Device, Memo, Plan, Snapshot, plan
+from adjoin_allocator import Affinity, Claim, Device, Memo, Plan, Policy, Snapshot, plan
 from adjoin_allocator.demand import WANTS, Market, want
 
 NEAR = make.required("PCIeRoot", "gpu", "nic")
@@ -175,3 +175,16 @@ def test_only_so_many_wants_are_weighed_and_those_of_most_weight() -> None:
 )
 def test_what_makes_two_wants_one(one: Claim, other: Claim, same: bool) -> None:
     assert (want(one.requests, one.affinity) == want(other.requests, other.affinity)) is same
+
+
+def test_values_of_a_list_that_the_same_devices_share_count_once() -> None:
+    """A GPU with two rails is worth no more to others than one with a single rail, also where a NIC has one of them."""
+    rail = "dra.net/rail"
+    devices = [
+        make.device("gpu-0", root="r0", attributes={rail: (0, 1)}),
+        make.device("gpu-1", root="r0", attributes={rail: 2}),
+        make.device("nic-0", root="r0", attributes={rail: 0}),
+    ]
+    asked = make.claim("a", Affinity(("gpu",), Policy.MATCH, None, rail), replicas=2)
+    given = plan(make.snapshot(devices, [asked]), make.NOW).claims[asked.uid].placements
+    assert [device.id.device for placement in given for device in placement.devices] == ["gpu-0", "gpu-1"]

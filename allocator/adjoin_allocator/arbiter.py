@@ -158,14 +158,17 @@ class Arbiter:
         kept = self._keep(unit, mine)
         if kept is not None:
             return kept
-        promised = self._press(unit)
+        # Nobody goes, and nothing is held, for a part of a device.
+        parted = any(request.share for ask in unit.asks for request in ask.requests)
+        promised = None if parted else self._press(unit)
         if promised is not None:
             return promised
         if short:
             message = accounts.sentence(claim.tenant, need, short)
             remedy = accounts.remedy(claim.tenant, need, short)
             return Served(reasons=(Reason(Code.QUOTA_EXCEEDED, 0, message),), remedy=remedy)
-        self._reserve(unit)
+        if not parted:
+            self._reserve(unit)
         return Served()
 
     def settle(self, claim: Claim, missing: Iterable[int]) -> None:
@@ -178,7 +181,7 @@ class Arbiter:
     def rebook(self, claim: Claim, placements: Iterable[Placement]) -> None:
         """The batch has changed what this decision gives a claim: all of it is this."""
         kinds = {request.name: request.kind for request in claim.requests}
-        cost = added(*(cost_of(placement.devices, kinds) for placement in placements))
+        cost = added(*(cost_of(placement.devices, kinds, self._ledger.rate) for placement in placements))
         accounts = self.accounts(claim.pool)
         accounts.give(claim.tenant, self._booked.get(claim.uid, {}), -1)
         accounts.give(claim.tenant, cost)
@@ -239,8 +242,7 @@ class Arbiter:
                 return None
             self._refused, cost = None, self._cost(unit, placements)
             for placement in placements:
-                for position, mask in self._masks(unit.pool, [placement]).items():
-                    self._ledger.take(unit.pool, position, mask, unit.claim.host)
+                self._ledger.take_placement(unit.pool, placement, unit.claim.host)
         accounts.give(tenant, cost)
         self._booked[unit.claim.uid] = added(self._booked.get(unit.claim.uid, {}), cost)
         return tuple(placements)
@@ -265,7 +267,7 @@ class Arbiter:
 
     def _cost(self, unit: Unit, placements: Iterable[Placement]) -> dict[str, int]:
         kinds = {request.name: request.kind for request in unit.claim.requests}
-        return added(*(cost_of(placement.devices, kinds) for placement in placements))
+        return added(*(cost_of(placement.devices, kinds, self._ledger.rate) for placement in placements))
 
     # What is held
 

@@ -8,6 +8,7 @@ way (preemption, reservation); usage is kept for all. Nothing here decides anyth
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from adjoin_allocator.model import Claim, ClaimUID, PlacedReplica, Pool
@@ -46,9 +47,17 @@ class Holders:
         """For whom holders were evicted lately, with how many."""
         self._listed = preempts(index.pool) or index.pool.hold_after is not None
 
-    def enter(self, claim: Claim, replica: PlacedReplica, position: int, mask: int, back: bool) -> None:
-        """A replica has these devices."""
-        self._count(claim, position, mask, back, 1)
+    def enter(
+        self,
+        claim: Claim,
+        replica: PlacedReplica,
+        position: int,
+        mask: int,
+        back: bool,
+        parts: Iterable[tuple[str, int]] = (),
+    ) -> None:
+        """A replica has these devices, and parts of others that cost so much by device name."""
+        self._count(claim, position, mask, back, parts, 1)
         if self._listed:
             holding = Holding(claim, replica, position, mask, back)
             self.nodes.setdefault(position, []).append(holding)
@@ -57,9 +66,11 @@ class Holders:
                 self.preemptors.update(eviction.by for eviction in claim.evictions)
             mine.append(holding)
 
-    def leave(self, claim: Claim, position: int, mask: int, back: bool) -> None:
-        """A replica of the claim no longer has these devices; all of the claim's leave together."""
-        self._count(claim, position, mask, back, -1)
+    def leave(
+        self, claim: Claim, position: int, mask: int, back: bool, parts: Iterable[tuple[str, int]] = ()
+    ) -> None:
+        """A replica of the claim no longer has these devices and parts; all of the claim's leave together."""
+        self._count(claim, position, mask, back, parts, -1)
         listed = self.claims.pop(claim.uid, ())
         for holding in listed:
             here = self.nodes[holding.position]
@@ -70,7 +81,11 @@ class Holders:
             self.preemptors.subtract(eviction.by for eviction in claim.evictions)
             self.preemptors = +self.preemptors
 
-    def _count(self, claim: Claim, position: int, mask: int, back: bool, sign: int) -> None:
+    def _count(
+        self, claim: Claim, position: int, mask: int, back: bool, parts: Iterable[tuple[str, int]], sign: int
+    ) -> None:
+        for kind, milli in parts:
+            self.usage.change(claim.tenant, kind, sign * milli, back)
         for kind, devices in self.index.views[position].shape.kinds.items():
             number = (devices & mask).bit_count()
             if number:

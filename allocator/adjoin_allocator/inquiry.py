@@ -21,6 +21,7 @@ from adjoin_allocator.nodes import closed
 from adjoin_allocator.order import effective, urgency
 from adjoin_allocator.results import Plan
 from adjoin_allocator.selectors import match_all
+from adjoin_allocator.sharing import placed_milli
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
 from adjoin_allocator.terms import HoldKind, Reclaim, ReplicaState, Standing
@@ -137,8 +138,8 @@ def usage(snapshot: Snapshot, pool: Pool, *, staying: bool = False) -> Mapping[s
     """By tenant and device name what its claims hold of a pool, in thousandths of a device; with `staying` without what
     is on its way back.
     """
-    kinds = {
-        device.id: device.kind
+    known = {
+        device.id: device
         for devices in snapshot.inventory.values()
         for device in devices
         if device.device_pool == pool.name
@@ -152,9 +153,9 @@ def usage(snapshot: Snapshot, pool: Pool, *, staying: bool = False) -> Mapping[s
             if staying and (claim.deleting or replica.state is ReplicaState.RELEASING):
                 continue
             for device in replica.devices:
-                if device.id in kinds:
-                    # A part counts as its device.
-                    mine[kinds[device.id]] += 1000
+                if device.id in known:
+                    one = known[device.id]
+                    mine[one.kind] += placed_milli(device.share, one, snapshot.shares)
     return held
 
 

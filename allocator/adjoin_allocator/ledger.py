@@ -26,12 +26,14 @@ from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.holders import Holders
 from adjoin_allocator.hosts import NOTHING, Hosts
-from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, PlacedShare
+from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedDevice, PlacedReplica, PlacedShare
 from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
 from adjoin_allocator.parts import Parts
-from adjoin_allocator.results import Counts
+from adjoin_allocator.results import Counts, Placement
+from adjoin_allocator.sharing import placed_milli
 from adjoin_allocator.snapshot import Claims, Snapshot, path
 from adjoin_allocator.states import Classes, Masks, States
+from adjoin_allocator.tenancy import WHOLE
 from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 
 QUESTIONS = 32
@@ -369,6 +371,8 @@ class _Entry:
     mask: int
     back: bool
     parts: tuple[tuple[int, PlacedShare], ...] = ()
+    cost: tuple[tuple[str, int], ...] = ()
+    """By device name what its parts cost of a quota."""
 
     @property
     def divided(self) -> int:
@@ -381,7 +385,8 @@ class _Entry:
     def without(self, gone: int, back: bool) -> _Entry:
         """The same without these devices."""
         left = tuple(each for each in self.parts if not gone >> each[0] & 1)
-        return replace(self, mask=self.mask & ~gone, parts=left, back=back)
+        cost = self.cost if len(left) == len(self.parts) else ()
+        return replace(self, mask=self.mask & ~gone, parts=left, back=back, cost=cost)
 
 
 class _Move(Enum):
@@ -477,6 +482,26 @@ class Ledger:
         ledger = self.pools[pool]
         self._journal.append((ledger, position, bit, _Move.TAKE, NOTHING, ledger.version, share))
         self.parts.hold(pool, position, bit, share, back=False, add=True)
+
+    def take_placement(self, pool: str, placement: Placement, host: HostAsk) -> None:
+        """Gives all devices of a placement away, whole or in parts."""
+        position, mask = self.pools[pool].index.position[placement.node], 0
+        for device in placement.devices:
+            found = self._nodes.locate(device.id)
+            assert found is not None, f"{device.id} was placed and is not there"
+            if device.share is None:
+                mask |= 1 << found[2]
+            else:
+                self.take_part(pool, position, found[2], device.share)
+        self.take(pool, position, mask, host)
+
+    def rate(self, device: PlacedDevice) -> int:
+        """What a device that is given, whole or in part, costs of a quota, in thousandths."""
+        found = self._nodes.locate(device.id) if device.share is not None else None
+        if found is None:
+            return WHOLE
+        index, position, bit = found
+        return placed_milli(device.share, index.views[position].devices[bit], self.parts.shares)
 
     def give_back(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Takes back devices that `take` gave away."""
@@ -575,7 +600,7 @@ class Ledger:
             self._hold(entry, add=False)
             place = (entry.pool.index.pool.name, entry.position)
             self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
-            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back)
+            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back, entry.cost)
         self._trade(claim, known.wanted, -1)
         self.lacking.pop(claim.uid, None)
 
@@ -651,7 +676,7 @@ class Ledger:
         for entry in entries:
             pool = entry.pool.index.pool.name
             self._hands.setdefault((pool, entry.position), []).append((claim, entry))
-            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back)
+            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back, entry.cost)
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
@@ -684,7 +709,18 @@ class Ledger:
                 if device.share is not None:
                     parts.setdefault(key, []).append((bit, device.share))
         for (pool, position), mask in masks.items():
-            yield _Entry(replica, self.pools[pool], position, mask, back, tuple(parts.get((pool, position), ())))
+            mine = tuple(parts.get((pool, position), ()))
+            yield _Entry(replica, self.pools[pool], position, mask, back, mine, self._parts_cost(pool, position, mine))
+
+    def _parts_cost(
+        self, pool: str, position: int, parts: Sequence[tuple[int, PlacedShare]]
+    ) -> tuple[tuple[str, int], ...]:
+        """What parts of a node's devices cost of a quota."""
+        cost: dict[str, int] = {}
+        for bit, share in parts:
+            device = self.pools[pool].index.views[position].devices[bit]
+            cost[device.kind] = cost.get(device.kind, 0) + placed_milli(share, device, self.parts.shares)
+        return tuple(cost.items())
 
     def _enter_holds(self, holds: Mapping[DeviceID, Hold], add: bool) -> None:
         for device, hold in holds.items():

@@ -17,7 +17,7 @@ within it, if need be by reclaiming.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 
@@ -49,16 +49,21 @@ def least_cost(requests: tuple[Request, ...]) -> Cost:
 
 
 def _parts(count: int, share: ShareAsk | None, same_device: bool) -> int:
-    """A part of a device counts as the device until it is split."""
-    return WHOLE if share is not None and same_device else WHOLE * count
+    """What so many devices, or parts of them, cost at least; of memory it depends on the device what it is of it."""
+    if share is None:
+        return WHOLE * count
+    fold = count if same_device else 1
+    return max(1, (share.compute_milli or 0) * fold) * (1 if same_device else count)
 
 
-def cost_of(devices: Iterable[PlacedDevice], kinds: Mapping[str, str]) -> dict[str, int]:
-    """What placed devices cost; `kinds` gives the device name of each request."""
+def cost_of(
+    devices: Iterable[PlacedDevice], kinds: Mapping[str, str], rate: Callable[[PlacedDevice], int]
+) -> dict[str, int]:
+    """What placed devices cost; `kinds` gives the device name of each request, `rate` what each device costs."""
     cost: dict[str, int] = {}
     for device in devices:
         kind = kinds[device.request.partition("/")[0]]
-        cost[kind] = cost.get(kind, 0) + WHOLE
+        cost[kind] = cost.get(kind, 0) + rate(device)
     return cost
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations, product
-from math import inf
+from math import ceil, inf
+
+from tests.support.parts_checks import card_bytes, shareable
 
 from adjoin_allocator import (
     Claim,
@@ -18,6 +21,7 @@ from adjoin_allocator import (
     Code,
     Device,
     DeviceID,
+    PlacedDevice,
     Plan,
     Pool,
     Preempted,
@@ -43,7 +47,13 @@ class Lost:
 def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, Device], now: float | None) -> None:
     """Everything about tenants that must hold of any plan; rules about time only when `now` is given."""
     claims = {claim.uid: claim for claim in snapshot.claims}
-    owned = Counter(given.id for claim in snapshot.claims for replica in claim.placed for given in replica.devices)
+    owned = Counter(
+        given.id
+        for claim in snapshot.claims
+        for replica in claim.placed
+        for given in replica.devices
+        if given.share is None
+    )
     if any(count > 1 for count in owned.values()):
         return  # Who lost a device cannot be told without a ledger.
     for name, pool in snapshot.pools.items():
@@ -52,7 +62,9 @@ def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, 
         for uid, one in answer.claims.items():
             if claims[uid].pool == name:
                 given = (device for placement in one.placements for device in placement.devices)
-                after.setdefault(claims[uid].tenant, Counter()).update(devices[each.id].kind for each in given)
+                mine = after.setdefault(claims[uid].tenant, Counter())
+                for each in given:
+                    mine[devices[each.id].kind] += costs(snapshot, devices[each.id], each)
         told = {tenant: Counter(kinds) for tenant, kinds in answer.pools[name].usage.items() if any(kinds.values())}
         expected = {tenant: Counter({kind: n * 1000 for kind, n in kinds.items()}) for tenant, kinds in after.items()}
         assert told == {tenant: kinds for tenant, kinds in expected.items() if kinds}, (
@@ -95,8 +107,19 @@ def _held(
                 for each in replica.devices:
                     device = devices.get(each.id)
                     if device is not None and device.device_pool == pool.name:
-                        held.setdefault(claim.tenant, Counter())[device.kind] += 1
+                        held.setdefault(claim.tenant, Counter())[device.kind] += costs(snapshot, device, each)
     return held
+
+
+def costs(snapshot: Snapshot, device: Device, held: PlacedDevice) -> Fraction:
+    """What a device that is held costs: one, or the largest fraction of it in thousandths, rounded up."""
+    part = held.share
+    if part is None:
+        return Fraction(1)
+    share = snapshot.shares.get(part.name)
+    cap = card_bytes(device) if share is None else shareable(share, device)
+    memory = 0 if not part.memory_bytes else ceil(Fraction(part.memory_bytes * 1000, cap)) if cap else 1000
+    return Fraction(max(min(1000, memory), part.compute_milli or 0), 1000)
 
 
 def _allowed(pool: Pool, before: Held, held: Held, tenant: str, kind: str) -> bool:

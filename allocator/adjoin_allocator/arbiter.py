@@ -23,7 +23,7 @@ Nothing is written here: victims keep their devices until those come back in a l
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from adjoin_allocator.holders import Holding, preempts
@@ -32,65 +32,17 @@ from adjoin_allocator.hosts import NOTHING as NO_HOST
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, Nomination, Pool
 from adjoin_allocator.order import NOTHING, Portion
-from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.place import Placer
 from adjoin_allocator.preemption import Attempt, Search
 from adjoin_allocator.reservation import prospect
 from adjoin_allocator.results import Code, Placement, Preempted, Reason
-from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added, amount, cost_of, least_cost
+from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added, amount
 from adjoin_allocator.topology import bits
+from adjoin_allocator.units import Served, Unit
 from adjoin_allocator.victims import SAME_AGAIN, Choice, Field, may_evict
 
 STUCK = 600.0
 """Seconds after which what is on its way back is no longer waited for if something else can be had (D13)."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Unit:
-    """What is placed together or not at all.
-
-    Attributes:
-        asks: Ways of serving a replica, the most wanted first.
-        indexes: Replicas that it may place.
-        attempt: Places it in the ledger as it stands, as well as can be, or leaves the ledger alone and says None.
-        least: The same for asking what would be: places the fewest replicas that it accepts.
-        members: How many replicas it needs at least.
-        single: One replica on one node, whose devices are all that matters: its victims are on that node.
-    """
-
-    claim: Claim
-    asks: tuple[Ask, ...]
-    indexes: tuple[int, ...]
-    attempt: Attempt
-    least: Attempt
-    members: int = 1
-    single: bool = True
-
-    @property
-    def pool(self) -> str:
-        """The pool it asks."""
-        return self.claim.pool
-
-    @property
-    def need(self) -> Cost:
-        """What it costs its tenant at least."""
-        one = least_cost(self.claim.requests)
-        return one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
-
-    @property
-    def several(self) -> bool:
-        """Whether it needs several devices together, so that others can keep it waiting by taking one at a time."""
-        asked = sum(2 if request.all_devices else max(1, request.count) for request in self.claim.requests)
-        return self.claim.gang_min is not None or asked * self.members > 1
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What came of a unit: its places, or what is held for it, or what its quota says and how much would do."""
-
-    placements: tuple[Placement, ...] = ()
-    nominated: tuple[Nomination, ...] = ()
-    reasons: tuple[Reason, ...] = ()
-    remedy: str | None = None
 
 
 class Arbiter:
@@ -158,17 +110,14 @@ class Arbiter:
         kept = self._keep(unit, mine)
         if kept is not None:
             return kept
-        # Nobody goes, and nothing is held, for a part of a device.
-        parted = any(request.share for ask in unit.asks for request in ask.requests)
-        promised = None if parted else self._press(unit)
+        promised = self._press(unit)
         if promised is not None:
             return promised
         if short:
             message = accounts.sentence(claim.tenant, need, short)
             remedy = accounts.remedy(claim.tenant, need, short)
             return Served(reasons=(Reason(Code.QUOTA_EXCEEDED, 0, message),), remedy=remedy)
-        if not parted:
-            self._reserve(unit)
+        self._reserve(unit)
         return Served()
 
     def settle(self, claim: Claim, missing: Iterable[int]) -> None:
@@ -180,9 +129,7 @@ class Arbiter:
 
     def rebook(self, claim: Claim, placements: Iterable[Placement]) -> None:
         """The batch has changed what this decision gives a claim: all of it is this."""
-        kinds = {request.name: request.kind for request in claim.requests}
-        cost = added(*(cost_of(placement.devices, kinds, self._ledger.rate) for placement in placements))
-        accounts = self.accounts(claim.pool)
+        cost, accounts = self._cost(placements), self.accounts(claim.pool)
         accounts.give(claim.tenant, self._booked.get(claim.uid, {}), -1)
         accounts.give(claim.tenant, cost)
         self._booked[claim.uid] = cost
@@ -227,7 +174,7 @@ class Arbiter:
         placements = attempt()
         if placements is None:
             return None
-        cost = self._cost(unit, placements)
+        cost = self._cost(placements)
         if accounts.short(tenant, cost):
             # More than the least: all members of a gang, or `all` of a node that has many. Fewer members are tried, on
             # nodes that have not too many.
@@ -238,9 +185,9 @@ class Arbiter:
             self._ledger.roll_back(mark)
             if placements is None:
                 return None
-            if accounts.short(tenant, self._cost(unit, placements)):
+            if accounts.short(tenant, self._cost(placements)):
                 return None
-            self._refused, cost = None, self._cost(unit, placements)
+            self._refused, cost = None, self._cost(placements)
             for placement in placements:
                 self._ledger.take_placement(unit.pool, placement, unit.claim.host)
         accounts.give(tenant, cost)
@@ -265,9 +212,9 @@ class Arbiter:
             if all(accounts.short(unit.claim.tenant, cost) for cost in costs):
                 self._ledger.take(unit.pool, position, free)
 
-    def _cost(self, unit: Unit, placements: Iterable[Placement]) -> dict[str, int]:
-        kinds = {request.name: request.kind for request in unit.claim.requests}
-        return added(*(cost_of(placement.devices, kinds, self._ledger.rate) for placement in placements))
+    def _cost(self, placements: Iterable[Placement]) -> dict[str, int]:
+        """What placements cost their tenant."""
+        return self._ledger.cost(device for placement in placements for device in placement.devices)
 
     # What is held
 
@@ -278,11 +225,7 @@ class Arbiter:
         for group in groups:
             meant = self._coming(claim, group) if group else None
             if meant is not None:
-                cost: dict[str, int] = {}
-                for position, mask in meant.items():
-                    for kind, devices in self._ledger.pools[claim.pool].index.views[position].shape.kinds.items():
-                        if devices & mask:
-                            cost[kind] = cost.get(kind, 0) + (devices & mask).bit_count() * WHOLE
+                cost = self._ledger.cost(device for one in group for device in one.devices)
                 self._promise(Held(claim, claim.pool, meant, cost, tuple(group)))
 
     def _coming(self, claim: Claim, nominations: Sequence[Nomination]) -> dict[int, int] | None:
@@ -473,7 +416,9 @@ class Arbiter:
         plain = unit.single and not any(request.share for ask in unit.asks for request in ask.requests)
         choices = [search.on_nodes() for search in searches] if plain else []
         # What a pod needs beside devices is nothing that a look at a node's devices would tell.
-        if not plain or not affordable or (unit.claim.host != NO_HOST and not any(choices)):
+        # Neither does it tell who has parts of them.
+        divided = self._ledger.parts.prices(unit.pool) or unit.claim.host != NO_HOST
+        if not plain or not affordable or (divided and not any(choices)):
             choices.append(searches[0].anywhere())
         return min((choice for choice in choices if choice is not None), key=lambda choice: choice.key, default=None)
 
@@ -496,13 +441,21 @@ class Arbiter:
                 if holding.replica.index in indexes:
                     mask = holding.mask & ~bound.get(holding.position, 0)
                     self._ledger.vacate(pool, holding.position, mask, holding.claim.host)
+                    for bit, share in holding.parts:
+                        if not bound.get(holding.position, 0) >> bit & 1:
+                            self._ledger.vacate_part(pool, holding.position, bit, share, back=False)
 
     def _let_go(self, pool: str, position: int, mask: int) -> None:
         """What if devices that are on their way back had come, with what pods that are still there need beside them."""
         for holding in self._ledger.holders[pool].nodes.get(position, ()):
-            if holding.back and holding.mask & mask:
+            if not holding.back:
+                continue
+            if holding.mask & mask:
                 host = holding.claim.host if holding.replica.bound else NO_HOST
                 self._ledger.vacate(pool, position, holding.mask & mask, host)
+            for bit, share in holding.parts:
+                if mask >> bit & 1:
+                    self._ledger.vacate_part(pool, position, bit, share, back=True)
         self._ledger.vacate(pool, position, mask)
 
     def _mine(self, claim: Claim, meant: Mapping[int, int]) -> bool:
@@ -521,7 +474,7 @@ class Arbiter:
 
     def _nominate(self, unit: Unit, placements: Sequence[Placement], meant: Mapping[int, int]) -> Served:
         nominations = tuple(Nomination(one.index, one.node, one.devices) for one in placements)
-        held = Held(unit.claim, unit.pool, meant, self._cost(unit, placements), nominations, fresh=True)
+        held = Held(unit.claim, unit.pool, meant, self._cost(placements), nominations, fresh=True)
         self._promise(held)
         return Served(nominated=nominations, reasons=(self._waits_for(held),))
 
@@ -541,7 +494,7 @@ class Arbiter:
         found = prospect(self._ledger, pool.name, holders, bound, self._now, unit.least)
         self._ledger.roll_back(mark)
         if found is not None:
-            meant, cost = self._masks(pool.name, found.placements), self._cost(unit, found.placements)
+            meant, cost = self._masks(pool.name, found.placements), self._cost(found.placements)
             self._holds.put(Held(unit.claim, pool.name, meant, cost, needed_at=found.at))
 
     # Words

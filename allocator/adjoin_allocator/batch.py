@@ -108,7 +108,11 @@ class Batch:
             lot = self._lots.get(unit.ask.pool)
             if lot is not None and independent(unit.claim):
                 lot.waiting.append(unit)
-                if not lot.refused.get(same(unit.ask), True):
+                key = same(unit.ask)
+                if key not in lot.refused:
+                    # Nothing was there to be moved, or it may not be tried.
+                    lot.refused[key] = not lot.targets(unit.ask)
+                if not lot.refused[key]:
                     lot.unsure += sum(max(1, count) for count in unit.ask.signature.counts)
 
     def _push(self, lot: Lot, ask: Ask, targets: Sequence[int]) -> Spot | None:

@@ -8,12 +8,12 @@ way (preemption, reservation); usage is kept for all. Nothing here decides anyth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from adjoin_allocator.model import Claim, ClaimUID, PlacedReplica, Pool
+from adjoin_allocator.model import Claim, ClaimUID, PlacedReplica, PlacedShare, Pool, Share
 from adjoin_allocator.nodes import PoolIndex
-from adjoin_allocator.tenancy import WHOLE, Usage
+from adjoin_allocator.tenancy import WHOLE, Usage, part_cost
 from adjoin_allocator.terms import Reclaim
 
 
@@ -26,6 +26,8 @@ class Holding:
     position: int
     mask: int
     back: bool
+    parts: tuple[tuple[int, PlacedShare], ...] = ()
+    """Of which devices it has parts besides, and which."""
 
 
 def preempts(pool: Pool) -> bool:
@@ -36,8 +38,9 @@ def preempts(pool: Pool) -> bool:
 class Holders:
     """The holders of one pool."""
 
-    def __init__(self, index: PoolIndex) -> None:
+    def __init__(self, index: PoolIndex, shares: Mapping[str, Share]) -> None:
         self.index = index
+        self._shares = shares
         self.usage = Usage()
         self.nodes: dict[int, list[Holding]] = {}
         """By position; empty unless the pool may need it."""
@@ -54,12 +57,12 @@ class Holders:
         position: int,
         mask: int,
         back: bool,
-        parts: Iterable[tuple[str, int]] = (),
+        parts: tuple[tuple[int, PlacedShare], ...] = (),
     ) -> None:
-        """A replica has these devices, and parts of others that cost so much by device name."""
-        self._count(claim, position, mask, back, parts, 1)
+        """A replica has these devices, and these parts of others."""
+        self._count(claim, position, mask, parts, back, 1)
         if self._listed:
-            holding = Holding(claim, replica, position, mask, back)
+            holding = Holding(claim, replica, position, mask, back, parts)
             self.nodes.setdefault(position, []).append(holding)
             mine = self.claims.setdefault(claim.uid, [])
             if not mine:
@@ -67,10 +70,10 @@ class Holders:
             mine.append(holding)
 
     def leave(
-        self, claim: Claim, position: int, mask: int, back: bool, parts: Iterable[tuple[str, int]] = ()
+        self, claim: Claim, position: int, mask: int, back: bool, parts: tuple[tuple[int, PlacedShare], ...] = ()
     ) -> None:
-        """A replica of the claim no longer has these devices and parts; all of the claim's leave together."""
-        self._count(claim, position, mask, back, parts, -1)
+        """A replica of the claim no longer has these devices; all of the claim's leave together."""
+        self._count(claim, position, mask, parts, back, -1)
         listed = self.claims.pop(claim.uid, ())
         for holding in listed:
             here = self.nodes[holding.position]
@@ -81,12 +84,27 @@ class Holders:
             self.preemptors.subtract(eviction.by for eviction in claim.evictions)
             self.preemptors = +self.preemptors
 
+    def cost(self, position: int, mask: int, parts: Iterable[tuple[int, PlacedShare]]) -> dict[str, int]:
+        """What devices of a node, and parts of others, cost a tenant."""
+        view = self.index.views[position]
+        cost = {
+            kind: number * WHOLE
+            for kind, devices in view.shape.kinds.items()
+            if (number := (devices & mask).bit_count())
+        }
+        for bit, share in parts:
+            device = view.devices[bit]
+            cost[device.kind] = cost.get(device.kind, 0) + part_cost(share, device, self._shares)
+        return cost
+
     def _count(
-        self, claim: Claim, position: int, mask: int, back: bool, parts: Iterable[tuple[str, int]], sign: int
+        self,
+        claim: Claim,
+        position: int,
+        mask: int,
+        parts: tuple[tuple[int, PlacedShare], ...],
+        back: bool,
+        sign: int,
     ) -> None:
-        for kind, milli in parts:
+        for kind, milli in self.cost(position, mask, parts).items():
             self.usage.change(claim.tenant, kind, sign * milli, back)
-        for kind, devices in self.index.views[position].shape.kinds.items():
-            number = (devices & mask).bit_count()
-            if number:
-                self.usage.change(claim.tenant, kind, sign * number * WHOLE, back)

@@ -21,9 +21,9 @@ from adjoin_allocator.nodes import closed
 from adjoin_allocator.order import effective, urgency
 from adjoin_allocator.results import Plan
 from adjoin_allocator.selectors import match_all
-from adjoin_allocator.sharing import placed_milli
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
+from adjoin_allocator.tenancy import WHOLE, part_cost
 from adjoin_allocator.terms import HoldKind, Reclaim, ReplicaState, Standing
 from adjoin_allocator.victims import SAME_AGAIN
 
@@ -152,10 +152,11 @@ def usage(snapshot: Snapshot, pool: Pool, *, staying: bool = False) -> Mapping[s
         for replica in claim.placed:
             if staying and (claim.deleting or replica.state is ReplicaState.RELEASING):
                 continue
-            for device in replica.devices:
-                if device.id in known:
-                    one = known[device.id]
-                    mine[one.kind] += placed_milli(device.share, one, snapshot.shares)
+            for held_device in replica.devices:
+                device = known.get(held_device.id)
+                if device is not None:
+                    share = held_device.share
+                    mine[device.kind] += WHOLE if share is None else part_cost(share, device, snapshot.shares)
     return held
 
 

@@ -15,7 +15,7 @@ that it has already given.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import compress
@@ -30,10 +30,8 @@ from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, Pla
 from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
 from adjoin_allocator.parts import Parts
 from adjoin_allocator.results import Counts, Placement
-from adjoin_allocator.sharing import placed_milli
 from adjoin_allocator.snapshot import Claims, Snapshot, path
 from adjoin_allocator.states import Classes, Masks, States
-from adjoin_allocator.tenancy import WHOLE
 from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 
 QUESTIONS = 32
@@ -371,8 +369,6 @@ class _Entry:
     mask: int
     back: bool
     parts: tuple[tuple[int, PlacedShare], ...] = ()
-    cost: tuple[tuple[str, int], ...] = ()
-    """By device name what its parts cost of a quota."""
 
     @property
     def divided(self) -> int:
@@ -385,8 +381,7 @@ class _Entry:
     def without(self, gone: int, back: bool) -> _Entry:
         """The same without these devices."""
         left = tuple(each for each in self.parts if not gone >> each[0] & 1)
-        cost = self.cost if len(left) == len(self.parts) else ()
-        return replace(self, mask=self.mask & ~gone, parts=left, back=back, cost=cost)
+        return replace(self, mask=self.mask & ~gone, parts=left, back=back)
 
 
 class _Move(Enum):
@@ -495,14 +490,6 @@ class Ledger:
                 self.take_part(pool, position, found[2], device.share)
         self.take(pool, position, mask, host)
 
-    def rate(self, device: PlacedDevice) -> int:
-        """What a device that is given, whole or in part, costs of a quota, in thousandths."""
-        found = self._nodes.locate(device.id) if device.share is not None else None
-        if found is None:
-            return WHOLE
-        index, position, bit = found
-        return placed_milli(device.share, index.views[position].devices[bit], self.parts.shares)
-
     def give_back(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Takes back devices that `take` gave away."""
         ledger = self.pools[pool]
@@ -529,6 +516,25 @@ class Ledger:
             self._journal.append((ledger, position, 0, _Move.GIVE_BACK, host, ledger.version, None))
             self.hosts.add(ledger.index.views[position].name, host, -1)
 
+    def vacate_part(self, pool: str, position: int, bit: int, share: PlacedShare, back: bool) -> None:
+        """What if somebody who has (or gives back) this part of a device were gone, likewise."""
+        ledger = self.pools[pool]
+        move = _Move.VACATE_BACK if back else _Move.VACATE_KEPT
+        self._journal.append((ledger, position, bit, move, NOTHING, ledger.version, share))
+        self.parts.hold(pool, position, bit, share, back, add=False)
+
+    def cost(self, devices: Iterable[PlacedDevice]) -> dict[str, int]:
+        """What placed devices, whole or in part, cost a tenant: thousandths of a device by device name."""
+        cost: dict[str, int] = {}
+        for each in devices:
+            found = self._nodes.locate(each.id)
+            if found is not None:
+                index, position, bit = found
+                whole, parts = (1 << bit, ()) if each.share is None else (0, ((bit, each.share),))
+                for kind, milli in self.holders[index.pool.name].cost(position, whole, parts).items():
+                    cost[kind] = cost.get(kind, 0) + milli
+        return cost
+
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""
         return len(self._journal)
@@ -538,8 +544,8 @@ class Ledger:
         while len(self._journal) > mark:
             ledger, position, mask, move, host, version, share = self._journal.pop()
             if share is not None:
-                add = move is _Move.GIVE_BACK
-                self.parts.hold(ledger.index.pool.name, position, mask, share, back=False, add=add)
+                back, add = move is _Move.VACATE_BACK, move is not _Move.TAKE
+                self.parts.hold(ledger.index.pool.name, position, mask, share, back, add)
             elif move in (_Move.TAKE, _Move.GIVE_BACK):
                 ledger.give(position, mask, add=move is _Move.GIVE_BACK)
             else:
@@ -600,7 +606,7 @@ class Ledger:
             self._hold(entry, add=False)
             place = (entry.pool.index.pool.name, entry.position)
             self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
-            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back, entry.cost)
+            self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back, entry.parts)
         self._trade(claim, known.wanted, -1)
         self.lacking.pop(claim.uid, None)
 
@@ -622,7 +628,7 @@ class Ledger:
         self.pools = {name: PoolLedger(self._nodes, index) for name, index in indexes.items()}
         self.conflicts, self.lacking, self._known, self._holds = {}, {}, {}, snapshot.holds
         self.markets, self._hands = {}, {}
-        self.holders = {name: Holders(index) for name, index in indexes.items()}
+        self.holders = {name: Holders(index, snapshot.shares) for name, index in indexes.items()}
         self.hosts.enter(snapshot.nodes, anew=True)
         self.parts.reset(snapshot, self.pools)
 
@@ -676,7 +682,7 @@ class Ledger:
         for entry in entries:
             pool = entry.pool.index.pool.name
             self._hands.setdefault((pool, entry.position), []).append((claim, entry))
-            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back, entry.cost)
+            self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back, entry.parts)
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
@@ -709,18 +715,7 @@ class Ledger:
                 if device.share is not None:
                     parts.setdefault(key, []).append((bit, device.share))
         for (pool, position), mask in masks.items():
-            mine = tuple(parts.get((pool, position), ()))
-            yield _Entry(replica, self.pools[pool], position, mask, back, mine, self._parts_cost(pool, position, mine))
-
-    def _parts_cost(
-        self, pool: str, position: int, parts: Sequence[tuple[int, PlacedShare]]
-    ) -> tuple[tuple[str, int], ...]:
-        """What parts of a node's devices cost of a quota."""
-        cost: dict[str, int] = {}
-        for bit, share in parts:
-            device = self.pools[pool].index.views[position].devices[bit]
-            cost[device.kind] = cost.get(device.kind, 0) + placed_milli(share, device, self.parts.shares)
-        return tuple(cost.items())
+            yield _Entry(replica, self.pools[pool], position, mask, back, tuple(parts.get((pool, position), ())))
 
     def _enter_holds(self, holds: Mapping[DeviceID, Hold], add: bool) -> None:
         for device, hold in holds.items():

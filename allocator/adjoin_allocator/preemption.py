@@ -15,7 +15,7 @@ All work is counted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import combinations, islice, product
@@ -25,7 +25,7 @@ from adjoin_allocator.model import Claim, ClaimUID
 from adjoin_allocator.nodes import Sort
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Placement
-from adjoin_allocator.tenancy import WHOLE, Cost, added
+from adjoin_allocator.tenancy import Cost
 from adjoin_allocator.victims import (
     Bound,
     Choice,
@@ -350,7 +350,12 @@ class Search:
             found = self._placer.nodes.locate(device.id)
             assert found is not None, "a device was placed that is not there"
             masks[found[1]] = masks.get(found[1], 0) | 1 << found[2]
-        used = [loss for loss in losses if any(mask & masks.get(at, 0) for at, mask in loss.places)]
+        used = [
+            loss
+            for loss in losses
+            if any(mask & masks.get(at, 0) for at, mask in loss.places)
+            or any(masks.get(at, 0) >> bit & 1 for at, bit, _ in loss.parts)
+        ]
         if used and self._suffices(used):
             return used
         chosen = set(map(id, used))
@@ -411,20 +416,14 @@ class Search:
         for loss in losses:
             for position, mask in loss.places:
                 self._ledger.vacate(self._ask.pool, position, mask & ~bound.get(position, 0), loss.claim.host)
+            for position, bit, share in loss.parts:
+                if not bound.get(position, 0) >> bit & 1:
+                    self._ledger.vacate_part(self._ask.pool, position, bit, share, back=False)
         placements = self._attempt()
         self._ledger.roll_back(mark)
         if placements is None:
             return None
-        kinds = {request.name: request.kind for request in self._ask.requests}
-        cost = added(*(_placed(placement, kinds) for placement in placements))
+        cost = self._ledger.cost(device for placement in placements for device in placement.devices)
         if cost != self._need and not self._law.legal(losses, cost):
             return None
         return Choice(losses, tuple(placements), key_of(losses), proven)
-
-
-def _placed(placement: Placement, kinds: Mapping[str, str]) -> dict[str, int]:
-    cost: dict[str, int] = {}
-    for device in placement.devices:
-        kind = kinds[device.request.partition("/")[0]]
-        cost[kind] = cost.get(kind, 0) + WHOLE
-    return cost

@@ -7,7 +7,6 @@ what, or chooses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from adjoin_allocator.cel import Quantity
@@ -110,14 +109,6 @@ def cost_milli(asked: Part, shareable: int | None) -> int:
 def left_milli(free_bytes: int, free_milli: int, shareable: int) -> int:
     """What is left of a card, by its scarcer resource in thousandths, rounded down."""
     return max(0, min(free_milli, free_bytes * MILLI // shareable if shareable else free_milli))
-
-
-def placed_milli(held: PlacedShare | None, device: Device, shares: Mapping[str, Share]) -> int:
-    """What a device that is held costs of a quota: a thousand as a whole, a part its largest fraction of the device."""
-    if held is None:
-        return MILLI
-    memory, share = memory_bytes(device), shares.get(held.name)
-    return cost_milli(part(held), memory if memory is None or share is None else shareable_bytes(share, memory))
 
 
 def quota_milli(request: Request, shareable: int | None) -> int:

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from adjoin_allocator.alternatives import label, ways
-from adjoin_allocator.arbiter import Arbiter, Served, Unit
+from adjoin_allocator.arbiter import Arbiter
 from adjoin_allocator.batch import Batch
 from adjoin_allocator.bulk import bulk
 from adjoin_allocator.demand import Market, Round, Want
@@ -46,6 +46,7 @@ from adjoin_allocator.shortage import share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant, granted
 from adjoin_allocator.terms import Objective, ReplicaState
+from adjoin_allocator.units import Served, Unit
 
 
 class Memo:
@@ -154,7 +155,8 @@ class _Attempt:
         movable = self.run.movable(self.claim, ask, self.index)
         if isinstance(spot, Obstacle):
             # Where the number of devices depends on the node, a quota may take the place back.
-            room = spot is not Obstacle.LIMIT and not self.what_if and all(ask.signature.counts)
+            room = spot is not Obstacle.LIMIT and not self.what_if
+            room = room and (all(ask.signature.counts) or not self.run.arbiter.limited(self.claim))
             elsewhere = self.run.batch.room(movable) if room else None
             if elsewhere is None:
                 self.obstacle = spot

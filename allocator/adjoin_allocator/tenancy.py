@@ -17,12 +17,13 @@ within it, if need be by reclaiming.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 
-from adjoin_allocator.model import PlacedDevice, Pool, Request, ShareAsk, Tenant
+from adjoin_allocator.model import Device, PlacedShare, Pool, Request, Share, ShareAsk, Tenant
 from adjoin_allocator.order import NOTHING, Portion
+from adjoin_allocator.sharing import cost_milli, memory_bytes, part, shareable_bytes
 
 WHOLE = 1000
 """A whole device."""
@@ -37,34 +38,24 @@ def least_cost(requests: tuple[Request, ...]) -> Cost:
     cost: dict[str, int] = {}
     for request in requests:
         if request.first_of:
-            ways = [
-                (max(1, way.count) if way.all_devices else way.count, way.share, way.same_device)
-                for way in request.first_of
-            ]
+            ways = [(max(1, way.count) if way.all_devices else way.count, way.share) for way in request.first_of]
         else:
-            ways = [(1 if request.all_devices else request.count, request.share, request.same_device)]
+            ways = [(1 if request.all_devices else request.count, request.share)]
         cheapest = min(_parts(*way) for way in ways)
         cost[request.kind] = cost.get(request.kind, 0) + cheapest
     return cost
 
 
-def _parts(count: int, share: ShareAsk | None, same_device: bool) -> int:
-    """What so many devices, or parts of them, cost at least; of memory it depends on the device what it is of it."""
-    if share is None:
-        return WHOLE * count
-    fold = count if same_device else 1
-    return max(1, (share.compute_milli or 0) * fold) * (1 if same_device else count)
+def _parts(count: int, share: ShareAsk | None) -> int:
+    """A part costs its compute at least; what its memory is of a card depends on the card."""
+    return WHOLE * count if share is None else max(1, share.compute_milli or 0) * count
 
 
-def cost_of(
-    devices: Iterable[PlacedDevice], kinds: Mapping[str, str], rate: Callable[[PlacedDevice], int]
-) -> dict[str, int]:
-    """What placed devices cost; `kinds` gives the device name of each request, `rate` what each device costs."""
-    cost: dict[str, int] = {}
-    for device in devices:
-        kind = kinds[device.request.partition("/")[0]]
-        cost[kind] = cost.get(kind, 0) + rate(device)
-    return cost
+def part_cost(placed: PlacedShare, device: Device, shares: Mapping[str, Share]) -> int:
+    """What a part of a device costs: its largest fraction of the card in thousandths, rounded up."""
+    share, memory = shares.get(placed.name), memory_bytes(device)
+    shareable = None if share is None or memory is None else shareable_bytes(share, memory)
+    return cost_milli(part(placed), shareable)
 
 
 def added(*costs: Cost) -> dict[str, int]:

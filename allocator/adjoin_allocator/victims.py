@@ -27,7 +27,7 @@ from itertools import combinations
 from math import inf
 
 from adjoin_allocator.holders import Holders, Holding
-from adjoin_allocator.model import Claim, ClaimUID
+from adjoin_allocator.model import Claim, ClaimUID, PlacedShare
 from adjoin_allocator.results import Placement
 from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added
 from adjoin_allocator.terms import Reclaim
@@ -61,6 +61,8 @@ class Loss:
     places: tuple[tuple[int, int], ...]
     devices: int
     cost: Cost
+    parts: tuple[tuple[int, int, PlacedShare], ...] = ()
+    """Position, bit and part of devices that others have a part of too."""
 
     def at(self, position: int) -> int:
         """What it loses on one node."""
@@ -254,14 +256,12 @@ class Law:
         return Stock(victim, singles if spare else (), spare, whole)
 
     def _loss(self, victim: Claim, indexes: Sequence[int], live: Mapping[int, Sequence[Holding]]) -> Loss:
-        places = tuple((each.position, each.mask) for index in indexes for each in live[index])
-        cost: dict[str, int] = {}
-        for position, mask in places:
-            for kind, devices in self._field.holders.index.views[position].shape.kinds.items():
-                number = (devices & mask).bit_count()
-                if number:
-                    cost[kind] = cost.get(kind, 0) + number * WHOLE
-        return Loss(victim, tuple(indexes), places, sum(mask.bit_count() for _, mask in places), cost)
+        holdings = [each for index in indexes for each in live[index]]
+        places = tuple((each.position, each.mask) for each in holdings)
+        parts = tuple((each.position, bit, share) for each in holdings for bit, share in each.parts)
+        cost = added(*(self._field.holders.cost(each.position, each.mask, each.parts) for each in holdings))
+        devices = sum(mask.bit_count() for _, mask in places) + len(parts)
+        return Loss(victim, tuple(indexes), places, devices, cost, parts)
 
     def allowed(self, losses: Sequence[Loss]) -> list[Loss]:
         """As many of them, in their order, as other tenants may lose."""
@@ -288,6 +288,7 @@ def merged(losses: Sequence[Loss]) -> Loss:
         tuple(place for loss in losses for place in loss.places),
         sum(loss.devices for loss in losses),
         added(*(loss.cost for loss in losses)),
+        tuple(part for loss in losses for part in loss.parts),
     )
 
 

@@ -158,7 +158,7 @@ def read_share_spec(facts: ShareFacts) -> Share:
         reserve_per_million=int(quantity(percent.removesuffix("%")) * 10_000),
         min_reserve_bytes=bytes_of(least),
         max_clients=spec.mps.max_clients if spec.mps is not None else None,
-        refusal=refusal,
+        refusal=refusal or ("it is being deleted" if facts.meta.deleting is not None else ""),
     )
 
 

@@ -72,6 +72,14 @@ def is_released(claim: ClaimFacts) -> bool:
     )
 
 
+def evicted_since(claim: ClaimFacts) -> float | None:
+    """Since when replicas of the claim are being evicted, None when none is."""
+    for each in claim.status.get("conditions") or ():
+        if each.get("type") == "Evicted" and each.get("status") == "True":
+            return _moment(each.get("lastTransitionTime"))
+    return None
+
+
 def read_evictions(status: Raw) -> tuple[Eviction, ...]:
     """For whom a DeviceClaim was evicted lately, and when; one without a time counts as not remembered."""
     found = []

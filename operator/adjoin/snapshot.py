@@ -18,7 +18,7 @@ from adjoin.asked import read_share_spec, read_spec
 from adjoin.cache import View
 from adjoin.environment import ShareFacts
 from adjoin.facts import ClaimFacts, PodFacts
-from adjoin.holdings import is_released, read_evictions, read_nominated, read_placed
+from adjoin.holdings import evicted_since, is_released, read_evictions, read_nominated, read_placed
 from adjoin.inventory import Inventory, asked_pool, own_tenant
 from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, Share
 from adjoin_allocator.results import Code
@@ -195,6 +195,14 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
     released = is_released(facts)
     if released:
         placed = tuple(replace(replica, state=ReplicaState.RELEASING) for replica in placed)
+    since = facts.meta.deleting or evicted_since(facts)
+    if since is not None:
+        placed = tuple(
+            replace(replica, releasing_since=since)
+            if facts.meta.deleting is not None or replica.state is ReplicaState.RELEASING
+            else replica
+            for replica in placed
+        )
     return Claim(
         uid=ClaimUID(uid),
         namespace=facts.meta.namespace,

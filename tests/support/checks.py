@@ -149,9 +149,7 @@ def _in_the_way(request: Request, name: str, what: str) -> Request:
     found = [each for each in request.first_of if each.name == name]
     assert found, f"{what}: {request.name} has no alternative {name}"
     (one,) = found
-    return replace(
-        request, count=one.count, all_devices=one.all_devices, selectors=one.selectors, share=one.share
-    )
+    return replace(request, count=one.count, all_devices=one.all_devices, selectors=one.selectors, share=one.share)
 
 
 def _assert_line(

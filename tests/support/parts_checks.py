@@ -80,4 +80,3 @@ def _assert_room(snapshot: Snapshot, device: Device, held: list[PlacedDevice]) -
     assert used <= shareable(share, device), f"{device.id}: {used} bytes of {shareable(share, device)} are given"
     compute = sum(each.share.compute_milli or 0 for each in held if each.share)
     assert compute <= 1000, f"{device.id}: {compute}m are given"
-

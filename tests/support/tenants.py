@@ -13,8 +13,6 @@ from fractions import Fraction
 from itertools import combinations, product
 from math import ceil, inf
 
-from tests.support.parts_checks import card_bytes, shareable
-
 from adjoin_allocator import (
     Claim,
     ClaimUID,
@@ -31,6 +29,7 @@ from adjoin_allocator import (
     Snapshot,
     plan,
 )
+from adjoin_allocator.sharing import memory_bytes, shareable_bytes
 
 Held = Mapping[str, Counter[str]]
 """By tenant the devices of each name."""
@@ -47,13 +46,7 @@ class Lost:
 def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, Device], now: float | None) -> None:
     """Everything about tenants that must hold of any plan; rules about time only when `now` is given."""
     claims = {claim.uid: claim for claim in snapshot.claims}
-    owned = Counter(
-        given.id
-        for claim in snapshot.claims
-        for replica in claim.placed
-        for given in replica.devices
-        if given.share is None
-    )
+    owned = Counter(given.id for claim in snapshot.claims for replica in claim.placed for given in replica.devices)
     if any(count > 1 for count in owned.values()):
         return  # Who lost a device cannot be told without a ledger.
     for name, pool in snapshot.pools.items():
@@ -61,12 +54,11 @@ def assert_tenants(snapshot: Snapshot, answer: Plan, devices: Mapping[DeviceID, 
         after: dict[str, Counter[str]] = {tenant: Counter(kinds) for tenant, kinds in before.items()}
         for uid, one in answer.claims.items():
             if claims[uid].pool == name:
-                given = (device for placement in one.placements for device in placement.devices)
-                mine = after.setdefault(claims[uid].tenant, Counter())
-                for each in given:
-                    mine[devices[each.id].kind] += costs(snapshot, devices[each.id], each)
+                for given in (device for placement in one.placements for device in placement.devices):
+                    mine = after.setdefault(claims[uid].tenant, Counter())
+                    mine[devices[given.id].kind] += price(snapshot, devices[given.id], given)
         told = {tenant: Counter(kinds) for tenant, kinds in answer.pools[name].usage.items() if any(kinds.values())}
-        expected = {tenant: Counter({kind: n * 1000 for kind, n in kinds.items()}) for tenant, kinds in after.items()}
+        expected = {tenant: Counter({kind: n for kind, n in kinds.items() if n}) for tenant, kinds in after.items()}
         assert told == {tenant: kinds for tenant, kinds in expected.items() if kinds}, (
             f"{name}: usage is not what is held"
         )
@@ -107,30 +99,31 @@ def _held(
                 for each in replica.devices:
                     device = devices.get(each.id)
                     if device is not None and device.device_pool == pool.name:
-                        held.setdefault(claim.tenant, Counter())[device.kind] += costs(snapshot, device, each)
+                        held.setdefault(claim.tenant, Counter())[device.kind] += price(snapshot, device, each)
     return held
 
 
-def costs(snapshot: Snapshot, device: Device, held: PlacedDevice) -> Fraction:
-    """What a device that is held costs: one, or the largest fraction of it in thousandths, rounded up."""
-    part = held.share
-    if part is None:
-        return Fraction(1)
-    share = snapshot.shares.get(part.name)
-    cap = card_bytes(device) if share is None else shareable(share, device)
-    memory = 0 if not part.memory_bytes else ceil(Fraction(part.memory_bytes * 1000, cap)) if cap else 1000
-    return Fraction(max(min(1000, memory), part.compute_milli or 0), 1000)
+def price(snapshot: Snapshot, device: Device, placed: PlacedDevice) -> int:
+    """What it costs a quota: the largest fraction of the card that it is, in thousandths, rounded up."""
+    if placed.share is None:
+        return 1000
+    share, memory = snapshot.shares[placed.share.name], memory_bytes(device)
+    fraction = Fraction(placed.share.compute_milli or 0, 1000)
+    if placed.share.memory_bytes:
+        whole = None if memory is None else shareable_bytes(share, memory)
+        fraction = max(fraction, Fraction(placed.share.memory_bytes, whole) if whole else Fraction(1))
+    return ceil(min(fraction, Fraction(1)) * 1000)
 
 
 def _allowed(pool: Pool, before: Held, held: Held, tenant: str, kind: str) -> bool:
     mine = pool.tenants[tenant]
-    if kind not in mine.quota or held[tenant][kind] <= mine.quota[kind]:
+    if kind not in mine.quota or held[tenant][kind] <= mine.quota[kind] * 1000:
         return True
     limited = [one for one in pool.tenants.values() if kind in one.quota]
     # What others got in the same plan may have come later, out of quotas of their own.
     total = held[tenant][kind] + sum(before.get(one.name, Counter())[kind] for one in limited if one.name != tenant)
-    most = mine.quota[kind] + mine.borrowing.get(kind, 0)
-    return held[tenant][kind] <= most and total <= sum(one.quota[kind] for one in limited)
+    most = (mine.quota[kind] + mine.borrowing.get(kind, 0)) * 1000
+    return held[tenant][kind] <= most and total <= sum(one.quota[kind] for one in limited) * 1000
 
 
 def _assert_promises(
@@ -243,8 +236,10 @@ def legal(
     strangers = [one for one in victims if pool.tenants and one.claim.tenant != preemptor.tenant]
     mine = pool.tenants.get(preemptor.tenant)
     if strangers and mine is not None:
-        held = _held(snapshot, pool, devices, after).get(preemptor.tenant, Counter()) + need
-        if any(held[kind] > quota for kind, quota in mine.quota.items()):
+        held = _held(snapshot, pool, devices, after).get(preemptor.tenant, Counter()) + Counter(
+            {k: 1000 * n for k, n in need.items()}
+        )
+        if any(held[kind] > quota * 1000 for kind, quota in mine.quota.items()):
             return False
     while strangers:
         for one in strangers:
@@ -256,10 +251,11 @@ def legal(
             for claim in snapshot.claims if answer is not None else ():
                 if claim.tenant == one.claim.tenant and claim.pool == pool.name and claim.uid in answer.claims:
                     new = (each for p in answer.claims[claim.uid].placements for each in p.devices)
-                    held += Counter(devices[each.id].kind for each in new)
+                    for each in new:
+                        held[devices[each.id].kind] += price(snapshot, devices[each.id], each)
             quota = pool.tenants[one.claim.tenant].quota if one.claim.tenant in pool.tenants else {}
             has = {devices[each.id].kind for p in one.claim.placed if p.index in one.replicas for each in p.devices}
-            if any(kind in has and kind in quota and held[kind] > quota[kind] for kind in need):
+            if any(kind in has and kind in quota and held[kind] > quota[kind] * 1000 for kind in need):
                 strangers.remove(one)
                 break
         else:

@@ -18,11 +18,12 @@ from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Nomination
 from adjoin.api.defaults import replicas_of
 from adjoin.api.parse import dump, without_nulls
 from adjoin.cli.documents import UnreadableInput
+from adjoin.environment import ShareFacts
 from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.holdings import is_released, read_placed
 from adjoin.inventory import Inventory
 from adjoin.lifecycle import contested, device_entry, entries, evicting, rfc3339
-from adjoin.status import nomination_entries, pool_status
+from adjoin.status import nomination_entries, pool_status, share_problem, share_status
 from adjoin.status.conditions import Condition, conditions
 from adjoin_allocator.model import ClaimUID, Device, natural_key
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, Reason
@@ -67,6 +68,24 @@ def claim_outcomes(
         )
         for uid, facts in claims.items()
     ]
+
+
+def share_outcomes(shares: Mapping[str, ShareFacts], snapshot: Snapshot, now: float) -> list[Json]:
+    """Every share, by name. Nothing is laid out for fractions, so nobody is told where."""
+    shown = []
+    for facts in sorted(shares.values(), key=lambda facts: natural_key(facts.meta.name)):
+        problem = share_problem(facts, snapshot.shares[facts.meta.name], snapshot.pools)
+        status = share_status(facts, problem, now)
+        shown.append(
+            {
+                "name": facts.meta.name,
+                "accepted": not problem,
+                "message": problem,
+                "placements": [],
+                "conditions": status["conditions"],
+            }
+        )
+    return shown
 
 
 def preempted_outcomes(claims: Mapping[str, ClaimFacts], plan: Plan) -> list[Json]:
@@ -162,7 +181,7 @@ def _placed(placement: Placement, now: float) -> Json:
 def _nominated(entry: Json) -> Json:
     """What is held for a claim, with every field."""
     shown = dump(Nomination.model_validate(entry), empty=True)
-    shown["devices"] = [{"request": device["request"], **device} for device in shown["devices"]]
+    shown["devices"] = [_device(device) for device in shown["devices"]]
     return shown
 
 
@@ -176,8 +195,21 @@ def _complete(facts: ClaimFacts, replica: Json) -> Json:
         where = f"DeviceClaim {facts.meta.key}: status.allocation.replicas: index {replica.get('index')}"
         raise UnreadableInput(f"{where}: {place}: {first['msg']}") from None
     # What a device was asked for is what people look for first.
-    shown["devices"] = [{"request": device["request"], **device} for device in shown["devices"]]
+    shown["devices"] = [_device(device) for device in shown["devices"]]
     return shown
+
+
+_PARTS = (("profile", "start"), ("vf",), ("slots",), ("memory", "compute"))
+"""What tells a part of a device, by mode; the first of which something is said."""
+
+
+def _device(device: Json) -> Json:
+    """A held device; of its share only what parts of that mode have."""
+    share = device["share"]
+    if share is not None:
+        told = next((names for names in _PARTS if any(share[name] is not None for name in names)), ())
+        share = {"name": share["name"], **{name: share[name] for name in told}}
+    return {"request": device["request"], **device, "share": share}
 
 
 def _phase(facts: ClaimFacts, wanted: int, states: Mapping[int, str], *, changed: bool) -> Phase:

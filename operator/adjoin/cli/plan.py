@@ -18,7 +18,7 @@ from adjoin.api.pool_status import PoolCondition
 from adjoin.cli.documents import UnreadableInput, read_documents
 from adjoin.cli.exits import BAD_INPUT, OK, PENDING
 from adjoin.cli.objects import BadInput, Input, read_input
-from adjoin.cli.outcome import ClaimOutcome, claim_outcomes, pool_outcomes, preempted_outcomes
+from adjoin.cli.outcome import ClaimOutcome, claim_outcomes, pool_outcomes, preempted_outcomes, share_outcomes
 from adjoin.cli.output import render
 from adjoin.cli.question import pose
 from adjoin.cli.workloads import check_workloads
@@ -92,14 +92,15 @@ def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = Fals
     plan = _one_by_one(question.asked, moment) if one_by_one else decide(question.asked, moment)
     claims = claim_outcomes(view.claims, inventory, question.stands, plan, moment)
     pools = pool_outcomes(view.pools, inventory, plan, moment)
+    shares = share_outcomes(view.shares, question.stands, moment)
     return Planned(
         shown={
             "claims": [claim.shown for claim in claims],
             "preempted": preempted_outcomes(view.claims, plan),
-            "shares": [],
+            "shares": shares,
             "pools": pools,
         },
-        waiting=any(claim.waits for claim in claims),
+        waiting=any(claim.waits for claim in claims) or not all(share["accepted"] for share in shares),
         notes=(*given.warnings, *_notes(inventory, pools)),
         pod_problems=tuple(
             check_workloads(given.workloads, (facts.claim for facts in view.claims.values()), _undriven(claims))

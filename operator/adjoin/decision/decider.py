@@ -11,6 +11,7 @@ from adjoin.decision.claims import decide_claim, tell_lost_pods
 from adjoin.decision.memory import Settled, facts_of, nodes_of, same
 from adjoin.decision.pools import held, show_pool
 from adjoin.decision.scene import ORDER_GUARD, ORDER_RELEASE, Scene, Work
+from adjoin.decision.shares import decide_share
 from adjoin.delivery import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.facts import PoolFacts, TaintRuleFacts
 from adjoin.intents import Intent
@@ -94,6 +95,9 @@ class Decider:
         work = Work(view.busy)
         work.wake(next_in_force)
         self._pools(scene, work)
+        for share in sorted(view.shares.values(), key=lambda each: (each.meta.name, each.meta.uid)):
+            if share.meta.uid not in view.busy:
+                decide_share(share, snapshot.shares.get(share.meta.name), scene, work)
         self._claims(scene, work)
         for uid, steps in orphans(scene.relations, view.claims, view.busy, now).items():
             work.want(uid, "clear away", steps, ORDER_RELEASE)

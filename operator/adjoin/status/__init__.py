@@ -9,6 +9,7 @@ from adjoin.status.claims import Ailing, Evicted, claim_notice, claim_phase, cla
 from adjoin.status.conditions import merge_patch
 from adjoin.status.fragmentation import Fragmentation
 from adjoin.status.pools import pool_gist, pool_status
+from adjoin.status.shares import share_problem, share_status
 
 __all__ = [
     "Ailing",
@@ -22,4 +23,6 @@ __all__ = [
     "nomination_entries",
     "pool_gist",
     "pool_status",
+    "share_problem",
+    "share_status",
 ]

@@ -14,10 +14,7 @@ def bound(order: Sequence[Pod], machines: Sequence[Machine]) -> float:
     """Unallocated per cent at 100 % arrivals that nothing can be below."""
     capacity = CARD * sum(machine.cards for machine in machines)
     alike = Counter((machine.cards, machine.cpu_milli, machine.memory_mib, machine.model) for machine in machines)
-    sites = [
-        Site(number, cards, cpu, memory * 1024)
-        for (cards, cpu, memory, _), number in alike.items()
-    ]
+    sites = [Site(number, cards, cpu, memory * 1024) for (cards, cpu, memory, _), number in alike.items()]
     orders = [
         Order(
             number,

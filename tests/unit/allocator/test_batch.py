@@ -386,7 +386,7 @@ from tests.support import make
 from adjoin_allocator import plan
 claims = [make.claim(f"c{{n}}", make.request("gpu", 2), created=n) for n in range({claims})]
 answer = plan(make.snapshot([*make.rails("a"), *make.rails("b")], claims), make.NOW)
-print(sum(bool(one.placements) for one in answer.claims.values()), "ortools" in sys.modules)
+print(sum(bool(one.placements) for one in answer.claims.values()), "ortools.sat.python.cp_model_helper" in sys.modules)
 """
 
 

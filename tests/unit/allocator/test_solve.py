@@ -376,7 +376,10 @@ def test_a_plan_that_was_carried_out_leaves_nothing_more_to_do(snapshot: Snapsho
     )
     second = planned(replace(snapshot, claims=claims), memo)
     assert not any(claim.placements for claim in second.claims.values())
-    assert second.pools == first.pools
+    # A gap is that of one decision.
+    assert [replace(pool, gap=0.0) for pool in second.pools.values()] == [
+        replace(pool, gap=0.0) for pool in first.pools.values()
+    ]
     assert {uid: claim.reasons for uid, claim in second.claims.items()} == {
         uid: claim.reasons for uid, claim in first.claims.items() if claim.reasons
     }

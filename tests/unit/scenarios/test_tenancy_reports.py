@@ -284,3 +284,51 @@ def test_d13_a_stuck_victim_is_waited_for_no_longer_than_ten_minutes() -> None:
     assert answer.claims[s.uid].reasons[0].message == (
         "1 of 1 devices that are held for it are still being released by team/stuck, for 120 minutes by now"
     )
+
+
+def test_b10_a_quota_counts_cards_times_their_part() -> None:
+    """Two cards at 20 % of compute and half of the memory each are one card of the quota; 1 MiB more is refused."""
+    cards = [make.card(f"gpu-{at}", memory="4096Mi") for at in range(4)]
+    pool = make.pool(tenants=make.tenants(research=1))
+    two = make.claim("two", make.part("2048Mi", 200, count=2), tenant="research", created=1.0)
+    more = make.claim("more", make.part("1Mi"), tenant="research")
+    answer = planned(make.snapshot(cards, [two, more], pools=[pool], shares=[make.share()]))
+    assert answer.pools[make.POOL].usage == {"research": {"gpu": 1000}}
+    assert nodes(answer, two) == [make.NODE]
+    assert codes(answer, more)[0] is Code.QUOTA_EXCEEDED
+    # The same when the two stand in a status.
+    held = make.after(two, answer.claims[two.uid].placements)
+    answer = planned(make.snapshot(cards, [held, more], pools=[pool], shares=[make.share()]))
+    assert answer.pools[make.POOL].usage == {"research": {"gpu": 1000}}
+    assert codes(answer, more)[0] is Code.QUOTA_EXCEEDED
+
+
+def test_f3_parts_of_several_cards_add_up() -> None:
+    cards = [make.card(f"gpu-{at}") for at in range(2)]
+    pool = make.pool(tenants=make.tenants(research=1))
+    for memory, got in (("48Gi", False), ("40Gi", True)):
+        claim = make.claim("c", make.part(memory, count=2), tenant="research", preemptible=False)
+        answer = planned(make.snapshot(cards, [claim], pools=[pool], shares=[make.share()]))
+        assert bool(nodes(answer, claim)) is got, memory
+        told = [reason.message for reason in answer.claims[claim.uid].reasons]
+        assert told == ([] if got else ["tenant research holds 0 of 1 gpu, needs 1.2"])
+
+
+def test_f12_a_victims_part_counts_as_free() -> None:
+    """One card, all of it with a low claim: a high one for half of it evicts it, and so does one for the whole card."""
+    card = make.card()
+    share = make.share()
+    pool = make.pool(preemption=make.evicting())
+    low_ = make.claim("low", make.part(milli=1000), created=AGO)
+    placed = planned(make.snapshot([card], [low_], pools=[pool], shares=[share])).claims[low_.uid].placements
+    held = make.after(low_, placed)
+    held = replace(held, placed=tuple(replace(one, ready_at=AGO) for one in held.placed))
+    for asked in (make.part(milli=500), make.request("gpu")):
+        high = make.claim("high", asked, priority=1)
+        answer = planned(make.snapshot([card], [held, high], pools=[pool], shares=[share]))
+        assert evicted(answer) == {"low": (0,)}
+        assert held_on(answer, high) == [make.NODE]
+        waits = make.told(high, answer.claims[high.uid])
+        again = planned(make.snapshot([card], [going(held, high), waits], pools=[pool], shares=[share]))
+        assert (evicted(again), held_on(again, high)) == ({}, [make.NODE])
+        assert nodes(planned(make.snapshot([card], [waits], pools=[pool], shares=[share])), high) == [make.NODE]

@@ -1,0 +1,64 @@
+"""What is placed together or not at all, and what came of it.
+
+A `Unit` is one replica of a claim, or the members of a gang. Whoever makes it says how it is placed in a ledger as it
+stands; whoever serves it knows quotas, promises and victims. Nothing here decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from adjoin_allocator.model import Claim, Nomination
+from adjoin_allocator.place import Ask
+from adjoin_allocator.preemption import Attempt
+from adjoin_allocator.results import Placement, Reason
+from adjoin_allocator.tenancy import Cost, least_cost
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Unit:
+    """What is placed together or not at all.
+
+    Attributes:
+        asks: Ways of serving a replica, the most wanted first.
+        indexes: Replicas that it may place.
+        attempt: Places it in the ledger as it stands, as well as can be, or leaves the ledger alone and says None.
+        least: The same for asking what would be: places the fewest replicas that it accepts.
+        members: How many replicas it needs at least.
+        single: One replica on one node, whose devices are all that matters: its victims are on that node.
+    """
+
+    claim: Claim
+    asks: tuple[Ask, ...]
+    indexes: tuple[int, ...]
+    attempt: Attempt
+    least: Attempt
+    members: int = 1
+    single: bool = True
+
+    @property
+    def pool(self) -> str:
+        """The pool it asks."""
+        return self.claim.pool
+
+    @property
+    def need(self) -> Cost:
+        """What it costs its tenant at least."""
+        one = least_cost(self.claim.requests)
+        return one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
+
+    @property
+    def several(self) -> bool:
+        """Whether it needs several devices together, so that others can keep it waiting by taking one at a time."""
+        asked = sum(2 if request.all_devices else max(1, request.count) for request in self.claim.requests)
+        return self.claim.gang_min is not None or asked * self.members > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What came of a unit: its places, or what is held for it, or what its quota says and how much would do."""
+
+    placements: tuple[Placement, ...] = ()
+    nominated: tuple[Nomination, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    remedy: str | None = None

@@ -1,0 +1,53 @@
+"""Status of a DeviceShare: what its pool offers for it in, the status as it should stand out.
+
+What isolates parts from each other is a fact of the mode. Nothing here counts parts or decides who gets one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adjoin.api.share import Enforcement, ShareCondition, ShareMode
+from adjoin.environment import ShareFacts
+from adjoin.status.conditions import Condition, compact, conditions
+from adjoin_allocator import terms
+from adjoin_allocator.model import Pool, Share
+from adjoin_allocator.sharing import ISOLATION
+
+_ENFORCEMENT = {
+    ShareMode.TIME_SLICED: Enforcement.NONE,
+    ShareMode.FRACTIONAL: Enforcement.PER_PROCESS,
+    ShareMode.MPS: Enforcement.PER_PROCESS,
+    ShareMode.PARTITIONED: Enforcement.HARDWARE,
+    ShareMode.VIRTUAL_FUNCTIONS: Enforcement.HARDWARE,
+}
+
+
+def share_problem(facts: ShareFacts, share: Share, pools: Mapping[str, Pool]) -> str:
+    """Why nothing can be given out of a share, or ""."""
+    if facts.meta.deleting is not None:
+        return "the share is being deleted"
+    pool = pools.get(share.pool)
+    if pool is None:
+        return f"there is no DevicePool {share.pool}"
+    known = [device.name for device in pool.devices]
+    if share.kind not in known:
+        return f"pool {pool.name} has no device {share.kind} (it has: {', '.join(known) or 'none'})"
+    return share.refusal
+
+
+def share_status(facts: ShareFacts, problem: str, now: float) -> dict[str, Any]:
+    """The whole status as it should stand."""
+    mode = facts.share.spec.mode
+    ready = Condition(ShareCondition.READY, not problem, "Unusable" if problem else "Accepted", problem)
+    return compact(
+        {
+            "observedGeneration": facts.meta.generation,
+            "conditions": conditions([ready], facts.status, facts.meta.generation, now),
+            "accepted": not problem,
+            "message": problem,
+            "isolation": str(ISOLATION[terms.ShareMode(mode)]),
+            "enforcement": str(_ENFORCEMENT[mode]),
+        }
+    )

@@ -189,8 +189,7 @@ class Arbiter:
                 return None
             self._refused, cost = None, self._cost(placements)
             for placement in placements:
-                for position, mask in self._masks(unit.pool, [placement]).items():
-                    self._ledger.take(unit.pool, position, mask, unit.claim.host)
+                self._ledger.take_placement(unit.pool, placement, unit.claim.host)
         accounts.give(tenant, cost)
         self._booked[unit.claim.uid] = added(self._booked.get(unit.claim.uid, {}), cost)
         return tuple(placements)

@@ -28,9 +28,12 @@ from adjoin_allocator.tariff import simple
 FEWEST = 64
 """Fewer replicas than this are not worth a program."""
 
-MARGINS = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.045)
+MARGINS = (0.02, 0.0, 0.08, 0.01, 0.045, 0.015, 0.03, 0.005, 0.06)
 """Parts of the hosts that the program keeps back, to be tried in turn: without any what it takes may need every core,
 and then cannot be dealt out; the one with which most is placed counts."""
+
+MILLISECONDS = 100
+"""Budget of the pool that each try takes."""
 
 _SLACK = 1e-6
 
@@ -47,7 +50,8 @@ class _Kind:
 def bulk(placer: Placer, asks: Sequence[Ask]) -> Iterator[tuple[int, Spot]]:
     """By place in `asks` the spots of those that the best packing takes; all asks are of one pool."""
     parts = placer.ledger.parts
-    if len(asks) < FEWEST or not parts.prices(asks[0].pool):
+    budget = 0 if not asks else placer.ledger.pools[asks[0].pool].index.pool.optimise_milliseconds
+    if len(asks) < FEWEST or budget < MILLISECONDS or not parts.prices(asks[0].pool):
         return
     kinds: dict[Wish, _Kind] = {}
     name = share = ""
@@ -80,7 +84,7 @@ def bulk(placer: Placer, asks: Sequence[Ask]) -> Iterator[tuple[int, Spot]]:
     ]
     here = [_site(appraiser.stock, rows) for rows in sites]
     best: tuple[int, list[_Dealt]] = (0, [])
-    for margin in MARGINS:
+    for margin in MARGINS[: budget // MILLISECONDS]:
         dealt = list(_deal(appraiser.stock, pack(here, orders, margin), listed, sites))
         milli = sum(kind.milli for each in dealt for kind in each.kinds)
         if milli > best[0]:

@@ -28,6 +28,9 @@ GRAIN = 20_000
 """Costs are compared in so many millionths of a card: smaller differences are within what demand is known to, and then
 the fuller card is better."""
 
+FINE = 50
+"""The same for what asks for no card, and costs a small part of one at most."""
+
 KNOWN = 4096
 """For how many wishes costs are kept."""
 
@@ -140,7 +143,7 @@ class Appraiser:
         if total.flat[at] >= _NEVER // 2:
             return None
         position, way = divmod(at, total.shape[1])
-        cost = int(total.flat[at]) // _TIE * GRAIN
+        cost = int(total.flat[at]) // _TIE * _grain(wish)
         return Choice(position, self._columns(valuation, wish, position, way), cost)
 
     def tariff(self, wish: Wish) -> tuple[list[int], list[bool]]:
@@ -268,7 +271,7 @@ class Appraiser:
         cost = np.minimum(worth, _FAR >> _SHIFT) + np.rint((idle - valuation.idle[rows][:, None]) * UNIT).astype(
             np.int64
         )
-        cost = np.rint(cost / GRAIN).astype(np.int64)
+        cost = np.rint(cost / _grain(wish)).astype(np.int64)
         free = np.minimum(whole[:, None] - opened, _WAYS - 1)
         tie = (np.minimum(left, _LEFT - 1) * _WAYS + np.maximum(free, 0)) * _WAYS + np.minimum(opened, _WAYS - 1)
         found: Integers = np.where(room[:, None] & (worth < _FAR >> _SHIFT), cost * _TIE + tie, _NEVER)
@@ -431,6 +434,11 @@ class _Groups:
         self.of: Integers = np.zeros(rows, dtype=np.int64) if of is None else of.reshape(rows)
         self.kinds = [tuple(bool(each) for each in kind) for kind in kinds]
         self.members = {only: tuple(kind[at] for kind in self.kinds) for at, only in enumerate(mix)}
+
+
+def _grain(wish: Wish) -> int:
+    """In what costs are compared."""
+    return GRAIN if wish.count else FINE
 
 
 def _cost(amount: Floats) -> Integers:

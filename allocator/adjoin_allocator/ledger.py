@@ -29,7 +29,7 @@ from adjoin_allocator.hosts import NOTHING, Hosts
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedDevice, PlacedReplica, PlacedShare
 from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
 from adjoin_allocator.parts import Parts
-from adjoin_allocator.results import Counts
+from adjoin_allocator.results import Counts, Placement
 from adjoin_allocator.snapshot import Claims, Snapshot, path
 from adjoin_allocator.states import Classes, Masks, States
 from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
@@ -477,6 +477,18 @@ class Ledger:
         ledger = self.pools[pool]
         self._journal.append((ledger, position, bit, _Move.TAKE, NOTHING, ledger.version, share))
         self.parts.hold(pool, position, bit, share, back=False, add=True)
+
+    def take_placement(self, pool: str, placement: Placement, host: HostAsk) -> None:
+        """Gives all devices of a placement away, whole or in parts."""
+        position, mask = self.pools[pool].index.position[placement.node], 0
+        for device in placement.devices:
+            found = self._nodes.locate(device.id)
+            assert found is not None, f"{device.id} was placed and is not there"
+            if device.share is None:
+                mask |= 1 << found[2]
+            else:
+                self.take_part(pool, position, found[2], device.share)
+        self.take(pool, position, mask, host)
 
     def give_back(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Takes back devices that `take` gave away."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from adjoin_allocator.amounts import cores, size
-from adjoin_allocator.gang import is_gang
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Claim, Request, Share, ShareAsk
 from adjoin_allocator.nodes import PoolIndex
@@ -41,9 +40,6 @@ def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str
         why = _flaw(claim.pool, request, request.share, share)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
-        if is_gang(claim):
-            told = f"request {request.name}: parts of devices are not yet given to replicas that are placed together"
-            return Reason(Code.SHARE_UNAVAILABLE, 0, told)
         if share.refusal:
             return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {share.refusal}")
         if share.mode not in DIVISIBLE:

@@ -70,7 +70,8 @@ def cluster(machines: Sequence[Machine], objective: Objective = Objective.IN_ORD
         )
         for machine in machines
     }
-    pool = Pool(POOL, (DeviceName("gpu", DeviceType.GPU),), aliases={}, matrices={}, objective=objective)
+    names = (DeviceName("gpu", DeviceType.GPU),)
+    pool = Pool(POOL, names, aliases={}, matrices={}, objective=objective, optimise_milliseconds=1000)
     share = Share(SHARE, SHARE, 0.0, POOL, "gpu", ShareMode.FRACTIONAL, reserve_per_million=0, min_reserve_bytes=0)
     return Snapshot({POOL: pool}, nodes, inventory, (), {}, {SHARE: share})
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support import make
 from tests.support.checks import assert_valid
 
-from adjoin_allocator import Code, Memo, plan
+from adjoin_allocator import Code, Memo, Tenant, plan
 from adjoin_allocator.sharing import Part, cost_milli, quota_milli, reserve_bytes, shareable_bytes
 
 GIB = 1 << 30
@@ -114,3 +114,41 @@ def test_f3_a_claim_is_charged_for_all_of_its_cards(percent: int, admitted: bool
     """Who deserves one card may have two halves, and not twice 60 %."""
     request = make.part(80 * GIB * percent // 100, count=2)
     assert (quota_milli(request, 80 * GIB) <= 1000) is admitted
+
+
+@pytest.mark.parametrize(
+    ("gib", "placed"),
+    [pytest.param(48, False, id="two parts of 60 %"), pytest.param(40, True, id="two halves")],
+)
+def test_f3_quota_of_one_card_admits_what_costs_one_card(gib: int, placed: bool) -> None:
+    """Through a plan: the claim above its tenant's quota waits, and usage is told in thousandths."""
+    tenant = Tenant("team", quota={"gpu": 1}, borrowing={})
+    pool = make.pool(kinds=("gpu",), tenants={"team": tenant})
+    claim = make.claim("c", make.part(gib * GIB, count=2), tenant="team")
+    cards = [make.card("gpu-0"), make.card("gpu-1")]
+    snapshot = make.snapshot(cards, [claim], pools=[pool], shares=[make.share()])
+    decided = plan(snapshot, make.NOW)
+    assert_valid(snapshot, decided)
+    answer = decided.claims[claim.uid]
+    assert bool(answer.placements) is placed
+    assert decided.pools[make.POOL].usage["team"] == ({"gpu": 1000} if placed else {})
+    if not placed:
+        assert answer.reasons[0].code is Code.QUOTA_EXCEEDED
+
+
+def test_b10_every_part_of_a_claim_counts_before_and_after_it_is_placed() -> None:
+    """Two cards' worth of quota: two claims of two halves fill it, and a thousandth more waits."""
+    tenant = Tenant("team", quota={"gpu": 2}, borrowing={})
+    pool = make.pool(kinds=("gpu",), tenants={"team": tenant})
+    cards = [make.card(f"gpu-{at}") for at in range(4)]
+    first = make.claim("first", make.part(40 * GIB, count=2), tenant="team", created=1.0)
+    start = make.snapshot(cards, [first], pools=[pool], shares=[make.share()])
+    held = make.after(first, plan(start, make.NOW).claims[first.uid].placements)
+    second = make.claim("second", make.part(milli=500, count=2), tenant="team", created=2.0)
+    third = make.claim("third", make.part(milli=1), tenant="team", created=3.0)
+    snapshot = replace(start, claims=(held, second, third))
+    decided = plan(snapshot, make.NOW)
+    assert_valid(snapshot, decided)
+    assert decided.claims[second.uid].placements
+    assert decided.claims[third.uid].reasons[0].code is Code.QUOTA_EXCEEDED
+    assert decided.pools[make.POOL].usage["team"] == {"gpu": 2000}

@@ -25,7 +25,7 @@ def contested() -> World:
     """A node of which a claim with a running pod has all GPUs, in a pool where lower priorities give way."""
     world = cluster()
     world.change(Kind.DEVICE_POOL, "training", {"spec": {"tenancy": PREEMPTION}}, namespace="")
-    gpus = len([each for each in status_devices(world)])
+    gpus = len(gpus_of(world))
     world.add(deviceclaim("low", requests={"gpu": gpus}), pod("low-0", claim="low", token="l" * 10))
     world.settle(Decider)
     assert status(world, "low")["phase"] == "InUse"
@@ -35,7 +35,7 @@ def contested() -> World:
     return world
 
 
-def status_devices(world: World) -> list[str]:
+def gpus_of(world: World) -> list[str]:
     """Names of the GPUs that the pool offers."""
     decision = Decider().decide(world.view(), world.now)
     return [

@@ -51,11 +51,12 @@ def test_a10_in_churn_no_watcher_ever_sees_a_device_in_two_hands(site: Site) -> 
         site.fill(claim(site, name) for name in later)
         alive += later
 
-    def held() -> list[tuple[str, str]]:
-        return [(node, device) for one in site.all("DeviceClaim") for _, node, device in devices(one)]
+    def settled(seen: list[Manifest]) -> bool:
+        """One look: who was deleted is gone, and every GPU is in a hand."""
+        return len(seen) == 200 and len({(node, device) for one in seen for _, node, device in devices(one)}) == 160
 
-    eventually(held, lambda seen: len(set(seen)) == 160, what="all 160 GPUs are given out", seconds=180)
-    waiting = [one for one in site.all("DeviceClaim") if not devices(one)]
+    seen = eventually(lambda: site.all("DeviceClaim"), settled, what="all 160 GPUs are given out", seconds=180)
+    waiting = [one for one in seen if not devices(one)]
     assert len(waiting) == 40
     for name in alive[::2]:
         site.delete("DeviceClaim", name)

@@ -32,6 +32,7 @@ from adjoin_allocator.parts import Parts
 from adjoin_allocator.results import Counts, Placement
 from adjoin_allocator.snapshot import Claims, Snapshot, path
 from adjoin_allocator.states import Classes, Masks, States
+from adjoin_allocator.tenancy import WHOLE
 from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 
 QUESTIONS = 32
@@ -530,8 +531,11 @@ class Ledger:
             found = self._nodes.locate(each.id)
             if found is not None:
                 index, position, bit = found
-                whole, parts = (1 << bit, ()) if each.share is None else (0, ((bit, each.share),))
-                for kind, milli in self.holders[index.pool.name].cost(position, whole, parts).items():
+                if each.share is None:
+                    kind = index.views[position].devices[bit].kind
+                    cost[kind] = cost.get(kind, 0) + WHOLE
+                    continue
+                for kind, milli in self.holders[index.pool.name].cost(position, 0, ((bit, each.share),)).items():
                     cost[kind] = cost.get(kind, 0) + milli
         return cost
 

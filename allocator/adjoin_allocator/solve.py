@@ -44,8 +44,9 @@ from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan,
 from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.shortage import share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
-from adjoin_allocator.tariff import best, grant, granted
+from adjoin_allocator.tariff import best, copies, grant
 from adjoin_allocator.terms import Objective, ReplicaState
+from adjoin_allocator.topology import bits
 from adjoin_allocator.units import Served, Unit
 
 
@@ -411,10 +412,13 @@ class _Run:
     def _placement(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
         names = [request.name for request in ask.requests]
-        devices = []
-        for request, bit in granted(ask, spot.fit.masks):
-            device, share = view.devices[bit], None if request.share is None else request.share.placed
-            devices.append(PlacedDevice(label(request), device.id, device.hardware_id, share))
+        devices: list[PlacedDevice] = []
+        for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
+            told, times = label(request), copies(request)
+            share = None if request.share is None else request.share.placed
+            for bit in bits(mask):
+                device = view.devices[bit]
+                devices += [PlacedDevice(told, device.id, device.hardware_id, share)] * times
         locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
         return Placement(
             index=index,

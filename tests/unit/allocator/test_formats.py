@@ -3,6 +3,7 @@ they leave open stays open, and what is damaged or dangerous is refused with its
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -614,7 +615,9 @@ def test_a_damaged_text_is_read_or_refused_with_a_line_and_nothing_else(text: st
     matrix = read_or_refuse(text)
     if isinstance(matrix, MatrixError):
         assert matrix.problem
-        nothing = not any(line.strip() for line in text.splitlines() if not line.lstrip().startswith("#"))
+        # Colours are no text.
+        plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+        nothing = not any(line.strip() for line in plain.splitlines() if not line.lstrip().startswith("#"))
         assert nothing or 1 <= matrix.line <= text.count("\n") + text.count("\r") + 1
         return
     size = len(matrix.gpus) + len(matrix.nics) + len(matrix.unsorted)

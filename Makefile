@@ -56,6 +56,7 @@ bench: build  ## Ratios of speed and memory against kube-scheduler's own allocat
 .PHONY: pictures
 pictures: sync  ## Draw the pictures of the documentation
 	@$(RUN) adjoin topology node-a -f docs/pictures/topology.yaml --svg docs/pictures/topology.svg
+	@$(RUN) python -m docs.pictures.draw
 
 .PHONY: crds
 crds: sync  ## Write the CRDs from the API models

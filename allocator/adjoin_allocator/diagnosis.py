@@ -16,9 +16,9 @@ from enum import StrEnum
 from adjoin_allocator.cost import Mode, Signature
 from adjoin_allocator.fit import Misfit, Obstacle, enough, relaxed
 from adjoin_allocator.hosts import NOTHING, Rooms
-from adjoin_allocator.ledger import STANDINGS
 from adjoin_allocator.nodes import PoolIndex, Shape, Sort, State
 from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.pool_ledger import STANDINGS
 from adjoin_allocator.states import Masks, NodeState
 from adjoin_allocator.terms import HoldKind, Scope, Standing
 

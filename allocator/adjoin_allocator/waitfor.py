@@ -15,10 +15,10 @@ from itertools import combinations
 from re import fullmatch
 
 from adjoin_allocator.fit import enough, lacking
-from adjoin_allocator.ledger import PoolLedger
 from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.nodes import NodeView, Sort
 from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.terms import HoldKind
 from adjoin_allocator.topology import bits
 

@@ -43,10 +43,30 @@ def pool_status(
             "devices": counts,
             "fragmentation": {name: fragmentation[name] for name in counts if name in fragmentation},
             "gap": None if plan is None else plan.gap,
+            "tenants": [] if plan is None else _tenants(pool, plan),
         }
     )
 
 
+def _tenants(pool: PoolFacts, plan: PoolPlan) -> list[dict[str, Any]]:
+    """What each of the pool's tenants holds, and how much of it is beyond its quota, in devices: parts rounded up."""
+    listed = []
+    for tenant in pool.pool.spec.tenancy.tenants if pool.pool.spec.tenancy is not None else ():
+        held = plan.usage.get(tenant.name, {})
+        used = {device: -(-milli // 1000) for device, milli in sorted(held.items()) if milli}
+        beyond = {device: amount - tenant.quota.get(device, amount) for device, amount in used.items()}
+        borrowed = {device: amount for device, amount in beyond.items() if amount > 0}
+        listed.append(compact({"name": tenant.name, "used": used, "borrowed": borrowed}))
+    return listed
+
+
+_COUNTS = ("devices", "summary", "fragmentation", "gap", "tenants")
+
+
 def pool_gist(status: Raw) -> dict[str, Any]:
     """A pool's status without what changes with every placement."""
-    return {key: value for key, value in status.items() if key not in ("devices", "summary", "fragmentation", "gap")}
+    return {
+        key: value
+        for key, value in status.items()
+        if key not in ("devices", "summary", "fragmentation", "gap", "tenants")
+    }

@@ -8,15 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support import checks, gang_oracle, make
+from tests.support import gang_oracle, make
+from tests.support.answers import codes, nodes_of, of, planned
 from tests.support.strategies import RAIL
 
 from adjoin_allocator import (
     Affinity,
     Alternative,
     Claim,
-    ClaimPlan,
-    ClaimUID,
     Code,
     Device,
     Fabric,
@@ -25,32 +24,12 @@ from adjoin_allocator import (
     MatrixText,
     Memo,
     Node,
-    Plan,
     ReplicaState,
     Request,
     ShareAsk,
     Snapshot,
     Standing,
-    plan,
 )
-
-
-def planned(snapshot: Snapshot, memo: Memo | None = None) -> Plan:
-    answer = plan(snapshot, make.NOW, memo)
-    checks.assert_valid(snapshot, answer)
-    return answer
-
-
-def of(answer: Plan, claim: str = "claim") -> ClaimPlan:
-    return answer.claims[ClaimUID(f"uid-{claim}")]
-
-
-def nodes_of(answer: Plan, claim: str = "claim") -> list[str]:
-    return [placement.node for placement in of(answer, claim).placements]
-
-
-def codes(answer: Plan, claim: str = "claim") -> list[Code]:
-    return [reason.code for reason in of(answer, claim).reasons]
 
 
 def site(*racks: tuple[str, int], gpus: int = 2, **more: Any) -> tuple[list[Node], list[Device]]:

@@ -448,3 +448,20 @@ def test_a_claim_whose_runtime_is_over_is_released_until_its_spec_changes() -> N
     world.change(Kind.DEVICE_CLAIM, "job-a", {"spec": {"maxRuntime": None}})
     world.settle(Decider)
     assert phase(world) == "Ready"
+
+
+def test_a_pools_status_says_what_its_tenants_hold_and_borrow() -> None:
+    world = cluster(gpus=4)
+    tenants = [
+        {"name": "research", "namespaces": ["team"], "quota": {"gpu": 1}, "borrowing": {"gpu": 2}},
+        {"name": "product", "namespaces": ["other"], "quota": {"gpu": 3}},
+    ]
+    world.change(Kind.DEVICE_POOL, "training", {"spec": {"tenancy": {"tenants": tenants}}}, namespace="")
+    world.add(deviceclaim(requests={"gpu": 3}))
+    world.settle(Decider)
+    pool = world.get(Kind.DEVICE_POOL, "training")
+    assert pool is not None
+    assert pool["status"]["tenants"] == [
+        {"name": "research", "used": {"gpu": 3}, "borrowed": {"gpu": 2}},
+        {"name": "product"},
+    ]

@@ -5,39 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from tests.support import checks, make
+from tests.support import make
+from tests.support.answers import codes, nodes_of, of, planned
 
 from adjoin_allocator import (
     Claim,
-    ClaimPlan,
-    ClaimUID,
     Code,
     Device,
     Memo,
     Node,
-    Plan,
     ReplicaState,
-    Snapshot,
-    plan,
 )
-
-
-def planned(snapshot: Snapshot, memo: Memo | None = None) -> Plan:
-    answer = plan(snapshot, make.NOW, memo)
-    checks.assert_valid(snapshot, answer)
-    return answer
-
-
-def of(answer: Plan, claim: str = "claim") -> ClaimPlan:
-    return answer.claims[ClaimUID(f"uid-{claim}")]
-
-
-def nodes_of(answer: Plan, claim: str = "claim") -> list[str]:
-    return [placement.node for placement in of(answer, claim).placements]
-
-
-def codes(answer: Plan, claim: str = "claim") -> list[Code]:
-    return [reason.code for reason in of(answer, claim).reasons]
 
 
 def rack(name: str, *nodes: str, block: str = "b1") -> list[Node]:

@@ -1,0 +1,332 @@
+"""One pool of a ledger: by position what is free and who has the rest, nodes by state, counts.
+
+In come masks of devices that somebody holds, or no longer does; out come free sets, states of nodes and counts, kept up
+from change to change. Who holds what beyond a mask is the `ledger`'s, and nothing here looks at a claim.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar, cast
+
+from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
+from adjoin_allocator.results import Counts
+from adjoin_allocator.states import Classes, Masks, States
+from adjoin_allocator.terms import Standing
+
+QUESTIONS = 32
+"""How many questions' buckets are kept up at once."""
+
+IDLE = 16
+"""So many decisions after they were last asked for, buckets are no longer kept up."""
+
+
+class Buckets:
+    """The open nodes of a pool by state, for one question; every bucket lists positions in ascending order."""
+
+    def __init__(self, sorts: Sequence[Sort], index: PoolIndex, free: Sequence[int]) -> None:
+        self.sorts = sorts
+        self.idle = 0
+        self.states: dict[State, list[int]] = {}
+        states, closed = self.states, index.closed
+        for position, (view, sort, mask) in enumerate(zip(index.views, sorts, free, strict=True)):
+            if position not in closed:
+                state = (view.shape, sort, mask)
+                bucket = states.get(state)
+                if bucket is None:
+                    states[state] = [position]
+                else:
+                    bucket.append(position)
+
+    def move(self, index: PoolIndex, position: int, before: int, after: int) -> None:
+        """A node's free devices changed."""
+        if position in index.closed:
+            return
+        shape, sort = index.views[position].shape, self.sorts[position]
+        bucket = self.states[shape, sort, before]
+        if len(bucket) == 1:
+            del self.states[shape, sort, before]
+        else:
+            del bucket[bisect_left(bucket, position)]
+        insort(self.states.setdefault((shape, sort, after), []), position)
+
+
+STANDINGS = (Standing.UNHEALTHY, Standing.WITHHELD, Standing.UNGUARDED)
+"""Standings of devices that are there and cannot be given, in the order of `Masks.standing`."""
+
+_FREE, _ALLOCATED, _RESERVED, _RELEASING, _UNHEALTHY, _MISSING = range(6)
+_COUNTED = {
+    Standing.OFFERED: _FREE,
+    Standing.UNHEALTHY: _UNHEALTHY,
+    Standing.WITHHELD: _UNHEALTHY,
+    Standing.UNGUARDED: _RESERVED,
+    Standing.MISSING: _MISSING,
+}
+"""As what a device counts that nobody holds."""
+
+_NONE = (0,) * len(STANDINGS)
+
+ANSWERS = 256
+"""Answers about a pool that are remembered while nothing in it changes."""
+
+_Answer = TypeVar("_Answer")
+
+
+class PoolLedger:
+    """One pool: by position what is free, and who has the rest.
+
+    Attributes:
+        free: By position the devices that can be given.
+        version: What is in the ledger; equal numbers mean equal contents.
+        current: Nodes in states, as they were last asked for and are kept up.
+    """
+
+    def __init__(self, nodes: Nodes, index: PoolIndex) -> None:
+        self.index = index
+        self.free = [view.offered for view in index.views]
+        self.version = 0
+        self._changes = 0
+        self._nodes = nodes
+        self._claims: dict[int, int] = {}
+        self._claims_back: dict[int, int] = {}
+        self._others: dict[int, int] = {}
+        self._others_back: dict[int, int] = {}
+        self._given: dict[int, int] = {}
+        self._divided: dict[int, int] = {}
+        self._divided_back: dict[int, int] = {}
+        self.watcher: Callable[[int], None] | None = None
+        """Called with a position when who holds devices there has changed."""
+        self._held: dict[int, tuple[int, int]] = {}
+        """By position what somebody has, and of it what is on its way back; positions where nobody has anything are
+        left out."""
+        self.current: States | None = None
+        self._buckets: dict[int, Buckets] = {}
+        self._answers: dict[Hashable, tuple[int, object]] = {}
+        names = dict.fromkeys((*(name.name for name in index.pool.devices), *(kind for kind, _ in index.tally)))
+        self._numbers = {name: (0, [0] * 6) for name in names}
+        """By device name its capacity, and the other counts in the order of `DeviceCounts`."""
+        for (name, stand), number in index.tally.items():
+            capacity, numbers = self._numbers[name]
+            numbers[_COUNTED[stand]] += number
+            self._numbers[name] = (capacity + number, numbers)
+
+    def back(self, position: int) -> int:
+        """Devices of a node that are on their way back."""
+        back = self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+        return back | self._divided_back.get(position, 0)
+
+    @property
+    def returning(self) -> frozenset[int]:
+        """Positions of nodes with devices on their way back."""
+        return frozenset(self._claims_back.keys() | self._others_back.keys() | self._divided_back.keys())
+
+    def held(self, position: int) -> int:
+        """Devices of a node that somebody has, those on their way back among them."""
+        return self._held.get(position, (0, 0))[0]
+
+    def entire(self, position: int) -> int:
+        """Devices of a node that somebody has as wholes."""
+        mine = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0)
+        return mine | self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+
+    def divided(self, position: int) -> int:
+        """Devices of a node of which somebody has parts."""
+        return self._divided.get(position, 0) | self._divided_back.get(position, 0)
+
+    def claims(self, position: int) -> int:
+        """Devices of a node that claims of the snapshot have."""
+        return self._claims.get(position, 0) | self._claims_back.get(position, 0)
+
+    def claimed_by(self, position: int, back: bool) -> int:
+        """Devices of a node that claims of the snapshot have and keep, or give back."""
+        return (self._claims_back if back else self._claims).get(position, 0)
+
+    def others_back(self, position: int) -> int:
+        """Devices of a node that others than the snapshot's claims give back."""
+        return self._others_back.get(position, 0)
+
+    def claimed(self, position: int, mask: int, back: bool, add: bool) -> None:
+        """A claim of the snapshot holds these devices, or no longer does."""
+        self._change(self._claims_back if back else self._claims, position, mask, add)
+
+    def taken(self, position: int, mask: int, back: bool, add: bool) -> None:
+        """Somebody else holds these devices, or no longer does."""
+        self._change(self._others_back if back else self._others, position, mask, add)
+
+    def give(self, position: int, mask: int, add: bool) -> None:
+        """This decision gives these devices away, or takes that back."""
+        self._change(self._given, position, mask, add)
+
+    def divide(self, position: int, mask: int, back: bool, add: bool) -> None:
+        """Somebody holds parts of these devices (all of it on its way back, or not), or nobody does any more."""
+        self._change(self._divided_back if back else self._divided, position, mask, add)
+
+    def touch(self) -> None:
+        """Somebody holds more or less of a divided device."""
+        self._changes += 1
+        self.version = self._changes
+
+    def masks(self, position: int) -> Masks:
+        """What is free on a node, and what is not and why."""
+        view, (held, back) = self.index.views[position], self._held.get(position, (0, 0))
+        shut = self.index.closed[position][0] if position in self.index.closed else ""
+        if view.offered == view.whole:
+            return Masks(shut, view.offered & ~held, back & view.offered, _NONE)
+        standing = tuple([view.standing[stand] & ~held for stand in STANDINGS])
+        return Masks(shut, view.offered & ~held, back & view.offered, standing)
+
+    def states(self, question: Question) -> States:
+        """Nodes in states that are each equal for the question, kept up from now on. The object is another one when
+        what it says of a number no longer holds.
+        """
+        classes = Classes(self._nodes, self.index) if self.current is None else self.current.classes
+        if not classes.covers(question):
+            classes = classes.refined(question)
+        if self.current is None or self.current.classes is not classes:
+            self.current = States(classes, map(self.masks, range(len(self.free))))
+        return self.current
+
+    def follow(self, index: PoolIndex) -> bool:
+        """Takes another index for the same nodes and devices, of which some have changed. False when there are others
+        now: then who holds what must be entered anew.
+        """
+        old = self.index
+        if old.views is not index.views:
+            if len(old.views) != len(index.views) or old.pool is not index.pool:
+                return False
+            for before, view in zip(old.views, index.views, strict=True):
+                if before is not view and (before.name != view.name or not before.bit.same(view.bit)):
+                    return False
+        self.index = index
+        changed = {*(old.closed.keys() ^ index.closed.keys())}
+        changed |= {at for at, why in index.closed.items() if old.closed.get(at, why) != why}
+        anew = False
+        if old.views is not index.views:
+            for position, (before, view) in enumerate(zip(old.views, index.views, strict=True)):
+                if before is not view:
+                    changed.add(position)
+                    anew = self._replace(position, before, view) or anew
+        offered = {name.name for name in index.pool.devices}
+        for name in [name for name, (capacity, _) in self._numbers.items() if not capacity and name not in offered]:
+            del self._numbers[name]
+        if anew:
+            self.current = None
+        if changed:
+            self._changes += 1
+            self.version = self._changes
+            self._buckets.clear()
+        if self.current is not None:
+            for position in changed:
+                self.current.move(position, self.masks(position))
+        return True
+
+    def _replace(self, position: int, before: NodeView, view: NodeView) -> bool:
+        """A node's devices are others by the same names. Returns whether the node is of a class that is new."""
+        held, back = self._held.get(position, (0, 0))
+        self._count(before, held, back, -1)
+        for part, sign in ((before, -1), (view, 1)):
+            for kind, stand, number in part.tally:
+                capacity, numbers = self._numbers.get(kind, (0, [0] * 6))
+                numbers[_COUNTED[stand]] += sign * number
+                self._numbers[kind] = (capacity + sign * number, numbers)
+        self._count(view, held, back, 1)
+        self.free[position] = view.offered & ~held
+        return self.current is not None and self.current.classes.change(position, view)
+
+    def tidy(self) -> None:
+        """Between decisions: gives up what is mostly made of states that are no more, or not asked for any more."""
+        for key, buckets in list(self._buckets.items()):
+            buckets.idle += 1
+            if buckets.idle > IDLE:
+                del self._buckets[key]
+        if self.current is not None and self.current.stale:
+            self.current = States(self.current.classes, map(self.masks, range(len(self.free))))
+
+    def buckets(self, sorts: Sequence[Sort]) -> Buckets:
+        """Open nodes by state, kept up from now on. `sorts` are a question's, always the same object for it."""
+        buckets = self._buckets.get(id(sorts))
+        if buckets is None:
+            while len(self._buckets) >= QUESTIONS:
+                del self._buckets[next(iter(self._buckets))]
+            buckets = self._buckets[id(sorts)] = Buckets(sorts, self.index, self.free)
+        buckets.idle = 0
+        return buckets
+
+    def remembered(self, key: Hashable, make: Callable[[], _Answer]) -> _Answer:
+        """An answer that depends on nothing but the key and what is in this pool's ledger, made once while that is
+        the same.
+        """
+        known = self._answers.get(key)
+        if known is not None and known[0] == self.version:
+            return cast(_Answer, known[1])
+        answer = make()
+        if len(self._answers) >= ANSWERS:
+            self._answers.clear()
+        self._answers[key] = (self.version, answer)
+        return answer
+
+    def counts(self) -> Counts:
+        """Devices by name, each counted once. Withheld devices count as unhealthy, unguarded ones as reserved, since
+        neither can be given to anybody now.
+        """
+        return Counts({name: (capacity, *numbers) for name, (capacity, numbers) in self._numbers.items()})
+
+    def _change(self, layer: dict[int, int], position: int, mask: int, add: bool) -> None:
+        old = layer.get(position, 0)
+        new = old | mask if add else old & ~mask
+        if new:
+            layer[position] = new
+        elif old:
+            del layer[position]
+        self.touch()
+        back = self._claims_back.get(position, 0) | self._others_back.get(position, 0)
+        held = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0) | back
+        if self._divided or self._divided_back:
+            back |= self._divided_back.get(position, 0)
+            held |= self.divided(position)
+        before = self._held.get(position, (0, 0))
+        if before == (held, back):
+            if self.watcher is not None:
+                self.watcher(position)
+            return
+        if held:
+            self._held[position] = (held, back)
+        else:
+            del self._held[position]
+        view = self.index.views[position]
+        self._count(view, *before, -1)
+        self._count(view, held, back, 1)
+        free = self.free[position]
+        self.free[position] = view.offered & ~held
+        if self.current is not None:
+            self.current.move(position, self.masks(position))
+        if self._buckets and free != self.free[position]:
+            for buckets in self._buckets.values():
+                buckets.move(self.index, position, free, self.free[position])
+        if self.watcher is not None:
+            self.watcher(position)
+
+    def _count(self, view: NodeView, held: int, back: int, sign: int) -> None:
+        """Adds a node's held devices to the counts, or takes them out. A missing device counts as missing whoever holds
+        it, and one on its way back as such, whoever else holds it.
+        """
+        if not held:
+            return
+        whole = view.offered == view.whole
+        if not whole:
+            held &= ~view.standing[Standing.MISSING]
+        for kind, mask in view.shape.kinds.items():
+            here = mask & held
+            if here:
+                numbers = self._numbers[kind][1]
+                count = here.bit_count() * sign
+                releasing = (here & back).bit_count() * sign if back else 0
+                numbers[_RELEASING] += releasing
+                numbers[_ALLOCATED] += count - releasing
+                if whole:
+                    numbers[_FREE] -= count
+                    continue
+                for stand, devices in view.standing.items():
+                    if here & devices:
+                        numbers[_COUNTED[stand]] -= (here & devices).bit_count() * sign

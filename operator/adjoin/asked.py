@@ -62,7 +62,7 @@ def _read(text: str) -> Asked:
         gang_min=None if gang is None else replicas_of(spec) if gang.min_replicas is None else gang.min_replicas,
         fabric=_fabric(spec),
         host=_host(spec),
-        profile=Profile(spec.profile),
+        profile=spec.profile,
         deadline=None if spec.deadline is None else spec.deadline.timestamp(),
         max_runtime=None if spec.max_runtime is None else milliseconds(spec.max_runtime) / 1000,
     )
@@ -78,7 +78,7 @@ def _request(request: DeviceRequest) -> Request:
         selectors=tuple(compile_selector(selector.cel) for selector in request.selectors),
         share=_part(request.share),
         same_device=bool(request.same_device),
-        isolation=Isolation(request.isolation or Isolation.NONE),
+        isolation=request.isolation or Isolation.NONE,
         first_of=tuple(map(_alternative, request.first_of)),
     )
 
@@ -92,7 +92,7 @@ def _alternative(alternative: Alternative) -> model.Alternative:
         selectors=tuple(compile_selector(selector.cel) for selector in alternative.selectors),
         share=_part(alternative.share),
         same_device=bool(alternative.same_device),
-        isolation=Isolation(alternative.isolation or Isolation.NONE),
+        isolation=alternative.isolation or Isolation.NONE,
     )
 
 
@@ -151,7 +151,7 @@ def read_share_spec(facts: ShareFacts) -> Share:
         created=facts.meta.created,
         pool=spec.pool_ref.name,
         kind=spec.device,
-        mode=ShareMode(spec.mode),
+        mode=spec.mode,
         selectors=selectors,
         max_devices=spec.max_devices,
         slots=spec.time_sliced.slots if spec.time_sliced is not None else 0,
@@ -164,5 +164,5 @@ def read_share_spec(facts: ShareFacts) -> Share:
 
 def _reserve(spec: DeviceShareSpec) -> tuple[str, str]:
     """What is kept back of a device's memory: a percentage, and the least of it."""
-    stated = spec.mps if ShareMode(spec.mode) is ShareMode.MPS else spec.fractional
+    stated = spec.mps if spec.mode is ShareMode.MPS else spec.fractional
     return ("3%", "256Mi") if stated is None else (stated.reserve, stated.min_reserve)

@@ -26,15 +26,10 @@ from adjoin.api.scalars import (
     Quantity,
     Timestamp,
 )
+from adjoin_allocator.terms import Isolation, Profile
 
 Count = Annotated[Int, Field(ge=1, le=DEVICES_PER_CLAIM)]
 Replicas = Annotated[Int, Field(ge=0, le=DEVICES_PER_CLAIM)]
-
-
-class Isolation(StrEnum):
-    NONE = "None"
-    COOPERATIVE = "Cooperative"
-    HARD = "Hard"
 
 
 class Scope(StrEnum):
@@ -57,13 +52,6 @@ class AffinityPolicy(StrEnum):
 class AffinityOver(StrEnum):
     REPLICA = "Replica"
     GANG = "Gang"
-
-
-class Profile(StrEnum):
-    COMPUTE = "Compute"
-    IO = "IO"
-    LATENCY = "Latency"
-    BALANCED = "Balanced"
 
 
 class ScalingMode(StrEnum):

@@ -24,28 +24,12 @@ from adjoin.api.scalars import (
     PositiveDuration,
     ZeroOrDuration,
 )
-
-
-class Strategy(StrEnum):
-    LEAST_FRAGMENTATION = "LeastFragmentation"
-    PACK = "Pack"
-    SPREAD = "Spread"
-
-
-class Objective(StrEnum):
-    IN_ORDER = "InOrder"
-    THROUGHPUT = "Throughput"
+from adjoin_allocator.terms import Objective, Reclaim, Strategy
 
 
 class WithinTenant(StrEnum):
     NEVER = "Never"
     LOWER_PRIORITY = "LowerPriority"
-
-
-class Reclaim(StrEnum):
-    NEVER = "Never"
-    LOWER_PRIORITY = "LowerPriority"
-    ANY = "Any"
 
 
 class UnreachablePolicy(StrEnum):

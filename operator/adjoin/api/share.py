@@ -10,16 +10,9 @@ from adjoin.api.common import CONDITIONS_TEXT, Conditions, DeviceRef, ObjectMeta
 from adjoin.api.marks import ATOMIC, keyed, model_config, rules
 from adjoin.api.names import API_VERSION
 from adjoin.api.scalars import Bool, Bytes, DeviceName, Int, Known, Percent, PositiveDuration, Text, ZeroOrDuration
+from adjoin_allocator.terms import Isolation, ShareMode
 
 ProfileName = Annotated[str, Field(min_length=1, max_length=64)]
-
-
-class ShareMode(StrEnum):
-    TIME_SLICED = "TimeSliced"
-    FRACTIONAL = "Fractional"
-    MPS = "MPS"
-    PARTITIONED = "Partitioned"
-    VIRTUAL_FUNCTIONS = "VirtualFunctions"
 
 
 class Interval(StrEnum):
@@ -32,12 +25,6 @@ class Interval(StrEnum):
 class Prepare(StrEnum):
     ON_DEMAND = "OnDemand"
     EAGER = "Eager"
-
-
-class ShareIsolation(StrEnum):
-    NONE = "None"
-    COOPERATIVE = "Cooperative"
-    HARD = "Hard"
 
 
 class Enforcement(StrEnum):
@@ -218,7 +205,7 @@ class DeviceShareStatus(BaseModel):
     conditions: Conditions = Field(default=(), description=CONDITIONS_TEXT)
     accepted: Bool | None = Field(default=None, description="Whether every selected device can be split this way.")
     message: Text | None = Field(default=None, description="What does not fit, and where.")
-    isolation: Annotated[str, Known(ShareIsolation)] | None = Field(
+    isolation: Annotated[str, Known(Isolation)] | None = Field(
         default=None, description="How far parts are kept apart: None, Cooperative or Hard; a fact of the mode."
     )
     enforcement: Annotated[str, Known(Enforcement)] | None = Field(

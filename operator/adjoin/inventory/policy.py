@@ -12,7 +12,7 @@ from adjoin.api.pool_policy import WithinTenant
 from adjoin.api.quantity import milliseconds
 from adjoin.inventory.tenancy import tenants_of
 from adjoin_allocator.model import Aging, FabricLevel, PreemptionRules, Tenant
-from adjoin_allocator.terms import Objective, Reclaim, Strategy
+from adjoin_allocator.terms import Objective, Strategy
 
 
 class Policy(TypedDict):
@@ -38,15 +38,15 @@ def policy_of(spec: DevicePoolSpec) -> Policy:
         stated = tenancy.preemption
         preemption = PreemptionRules(
             within_tenant=stated.within_tenant is WithinTenant.LOWER_PRIORITY,
-            reclaim=Reclaim(stated.reclaim),
+            reclaim=stated.reclaim,
             min_runtime=milliseconds(stated.min_runtime) / 1000,
         )
         if tenancy.aging is not None:
             aging = Aging(milliseconds(tenancy.aging.every) / 1000, tenancy.aging.step, tenancy.aging.max)
     return Policy(
         fabric=tuple(FabricLevel(level.name, level.node_label) for level in spec.topology.fabric),
-        strategy=Strategy(placement.strategy),
-        objective=Objective(placement.objective),
+        strategy=placement.strategy,
+        objective=placement.objective,
         optimise_milliseconds=milliseconds(placement.optimise_for),
         hold_after=None if hold_after is None else milliseconds(hold_after) / 1000,
         tenants=dict(tenants_of(tenancy)),

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from adjoin.api.share import Enforcement, ShareCondition, ShareMode
+from adjoin.api.share import Enforcement, ShareCondition
 from adjoin.environment import ShareFacts
 from adjoin.status.conditions import Condition, compact, conditions
-from adjoin_allocator import terms
 from adjoin_allocator.model import Pool, Share
 from adjoin_allocator.sharing import ISOLATION
+from adjoin_allocator.terms import ShareMode
 
 _ENFORCEMENT = {
     ShareMode.TIME_SLICED: Enforcement.NONE,
@@ -47,7 +47,7 @@ def share_status(facts: ShareFacts, problem: str, now: float) -> dict[str, Any]:
             "conditions": conditions([ready], facts.status, facts.meta.generation, now),
             "accepted": not problem,
             "message": problem,
-            "isolation": str(ISOLATION[terms.ShareMode(mode)]),
+            "isolation": str(ISOLATION[mode]),
             "enforcement": str(_ENFORCEMENT[mode]),
         }
     )

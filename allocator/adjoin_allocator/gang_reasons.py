@@ -274,6 +274,7 @@ class _Teller:
         ]
         for code, standing, word in (
             (Code.UNHEALTHY, Standing.UNHEALTHY, "unhealthy"),
+            (Code.QUARANTINED, Standing.QUARANTINED, "quarantined"),
             (Code.DRIVER_UNAVAILABLE, Standing.WITHHELD, "withheld"),
             (Code.DRIVER_UNAVAILABLE, Standing.UNGUARDED, "not yet guarded"),
         ):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from adjoin.api.names import DRIVER
@@ -38,6 +38,7 @@ class Surroundings:
         allocatable: Extended resources of the node.
         gpu_ids: By pool the identities of GPU rows that stand beside its matrix.
         guarding: Devices of guarded pools are offered only once their guard stands.
+        locked: Why devices are in quarantine, by device key.
     """
 
     node: Node
@@ -47,6 +48,7 @@ class Surroundings:
     allocatable: Mapping[str, int]
     gpu_ids: Mapping[str, tuple[str, ...]]
     guarding: bool
+    locked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,8 @@ def node_devices(site: Surroundings) -> NodeDevices:
     for driver_pool, rules in site.driver_pools:
         chosen = list(_published(site, driver_pool, overlaps, parts))
         for each, identity in zip(chosen, _identify(site, chosen), strict=True):
-            devices.append(_device(site, each, identity, _standing(site, each, rules, driver_pool.problem)))
+            standing = _locked(site, each, identity) or _standing(site, each, rules, driver_pool.problem)
+            devices.append(_device(site, each, identity, standing))
             identities[each.id] = identity
         by_drivers += chosen
     unpublished = list(_unpublished(site, by_drivers, overlaps, beyond)) if site.listing else []
@@ -117,7 +120,7 @@ def node_devices(site: Surroundings) -> NodeDevices:
         standing = (
             (Standing.OFFERED, "") if site.node.exists else (Standing.MISSING, f"node {site.node.name} is absent")
         )
-        devices.append(_device(site, each, identity, standing))
+        devices.append(_device(site, each, identity, _locked(site, each, identity) or standing))
         identities[each.id] = identity
     devices.sort(key=stable_order)
     return NodeDevices(tuple(devices), identities, tuple(overlaps), parts, beyond)
@@ -201,6 +204,14 @@ def _unpublished(
 
 def _identify(site: Surroundings, chosen: Sequence[_Chosen]) -> list[Identity]:
     return identify(site.node.name, [(each.rules, each.published) for each in chosen])
+
+
+def _locked(site: Surroundings, each: _Chosen, identity: Identity) -> tuple[Standing, str] | None:
+    """In quarantine, by its hardware id or, where the record has none, by its name."""
+    if not site.locked:
+        return None
+    why = site.locked.get(identity.text) or site.locked.get("/".join(each.id))
+    return None if why is None else (Standing.QUARANTINED, why)
 
 
 def _standing(site: Surroundings, each: _Chosen, rules: DriverPoolRules, withheld: str) -> tuple[Standing, str]:

@@ -53,7 +53,8 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     members = tuple(each.member for each in passed if each.member is not None)
     if found.unused and not members and meta.deleting is not None:
         if FINALIZER in claim.finalizers:
-            words = [event_step(Kind.DEVICE_CLAIM, meta, each, "Release", now) for way in passed for each in way.notices]
+            said = [notice for each in passed for notice in each.notices]
+            words = [event_step(Kind.DEVICE_CLAIM, meta, notice, "Release", now) for notice in said]
             work.want(meta.uid, "let go", (drop_finalizer(Kind.DEVICE_CLAIM, claim), *words), ORDER_RELEASE)
         return
     fresh = tuple(member for member in members if member.index in {each.index for each in new})

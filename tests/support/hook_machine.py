@@ -93,14 +93,13 @@ class Machine:
     """Tools, sysfs and state under one folder."""
 
     folder: Path
-    python: str = sys.executable
     env: dict[str, str] = field(default_factory=dict)
 
     def tool(self, name: str) -> None:
         """Puts a fake tool on the PATH."""
         path = self.folder / "bin" / name
         path.parent.mkdir(exist_ok=True)
-        path.write_text(f'#!/bin/sh\nexec {sys.executable} {TOOLS / name.replace("-", "_")}.py "$@"\n')
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E {TOOLS / name.replace("-", "_")}.py "$@"\n')
         path.chmod(0o755)
 
     def state(self, **state: Any) -> None:
@@ -139,7 +138,7 @@ class Machine:
         log.unlink(missing_ok=True)
         done = subprocess.run(
             [
-                *(self.python, "-B", str(SCRIPTS / f"{script}.py")),
+                *(sys.executable, "-B", str(SCRIPTS / f"{script}.py")),
                 *("--termination-log", str(log), "--sysfs", str(self.folder / "sys"), *args),
             ],
             env={

@@ -6,7 +6,6 @@ State is asserted: exit status, termination message, and what is left on the fak
 from __future__ import annotations
 
 import json
-import os
 import re
 from pathlib import Path
 from typing import Any
@@ -247,19 +246,6 @@ def test_a_tool_that_breaks_is_no_health(machine: Machine, script: str, phase: s
     fine(machine, **state)
     ended = machine.run(script, [gpu_device(1)], phase)
     assert (ended.status, ended.failed) == (2, None)
-
-
-OLD = [path for path in Path.home().glob(".pyenv/versions/3.8.*/bin/python3.8") if os.access(path, os.X_OK)]
-
-
-@pytest.mark.skipif(not OLD, reason="needs Python 3.8")
-@EVERY_HOOK
-def test_the_oldest_python_that_is_promised_will_do(
-    machine: Machine, script: str, phase: str, devices: list[Obj]
-) -> None:
-    machine.python = str(OLD[0])
-    ended = machine.run(script, devices, phase, **without_cuda(script))
-    assert (ended.status, ended.failed) == (0, []), ended.message
 
 
 # --- GPU visible ------------------------------------------------------------------------------------------------------

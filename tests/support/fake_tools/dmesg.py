@@ -1,4 +1,4 @@
-"""Answers as util-linux's dmesg does: the lines of `log` in the JSON file named by FAKE_MACHINE, each [seconds ago, text]."""
+"""Answers as util-linux's dmesg does: `log` of the JSON file named by FAKE_MACHINE, a list of [seconds ago, text]."""
 
 from __future__ import annotations
 

@@ -295,6 +295,14 @@ def test_a_gpu_must_compute(machine: Machine, behaviour: dict[str, str], status:
     assert (machine.folder / "seen").read_text() == "GPU-2\n", "named by uuid, whatever its index"
 
 
+def test_a_mig_device_is_seen_by_its_uuid_and_computes(machine: Machine) -> None:
+    machine.cuda(seen=str(machine.folder / "seen"))
+    fine(machine, gpu(1, migs=[mig("7"), mig("8")], instances=["7", "8"]))
+    ended = machine.run("gpu_visible", [mig_device("8"), mig_device("9")])
+    assert (ended.status, ended.failed) == (1, ["mig-9"])
+    assert (machine.folder / "seen").read_text() == "MIG-8-0\n"
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
@@ -424,6 +432,15 @@ def test_c5_what_cannot_be_zeroed_is_not_clean(machine: Machine) -> None:
     assert machine.run("gpu_scrub", [gpu_device(1)], CLEANUP, ADJOIN_PARAMETER_SCRUB="full").status == 2
 
 
+def test_a_mig_device_is_clean_whatever_runs_on_its_neighbour(machine: Machine) -> None:
+    neighbour = {**mig("8"), "used": 9000}
+    runs = [{"pid": 4242, "name": "python", "gi": "8", "ci": "0"}]
+    fine(machine, gpu(1, used=9000, migs=[mig("7"), neighbour], instances=["7", "8"], processes=runs))
+    ended = machine.run("gpu_scrub", [mig_device("7"), mig_device("8")], CLEANUP)
+    assert (ended.status, ended.failed) == (1, ["mig-8"])
+    assert "process 4242 (python)" in ended.message
+
+
 # --- RDMA -------------------------------------------------------------------------------------------------------------
 
 
@@ -468,6 +485,29 @@ def test_the_pair_that_was_allocated_is_measured(machine: Machine, gbps: dict[st
     fine(machine, bandwidth={f"mlx5_{pair[0]} GPU-{pair[-1]}": value for pair, value in gbps.items()})
     ended = machine.run("gpudirect_bandwidth", PAIRS)
     assert (ended.status, ended.failed) == (1 if failed else 0, failed), ended.message
+
+
+@pytest.mark.parametrize(
+    ("gpu_places", "nic_places"),
+    [
+        pytest.param(({"numaNode": 0}, {"numaNode": 1}), ({"numaNode": 1}, {"numaNode": 0}), id="NUMA node"),
+        pytest.param(({"numaNode": [0]}, {"numaNode": [2, 1]}), ({"numaNode": [1]}, {"numaNode": 0}), id="lists"),
+        pytest.param(({}, {"pcieRoot": "pci1"}), ({"pcieRoot": "pci1"}, {}), id="root of one pair only"),
+    ],
+)
+def test_pairs_are_the_nearest(machine: Machine, gpu_places: tuple[Obj, Obj], nic_places: tuple[Obj, Obj]) -> None:
+    """The first GPU has the second NIC beside it, the second GPU the first."""
+    fine(machine, bandwidth={"mlx5_2 GPU-1": 380, "mlx5_1 GPU-2": 380})
+    gpus = [
+        gpu_device(n, attributes={"x/uuid": f"GPU-{n}", **{f"x/{k}": v for k, v in at.items()}})
+        for n, at in zip((1, 2), gpu_places, strict=True)
+    ]
+    nics = [
+        nic_device(n, attributes={"x/rdmaDevice": f"mlx5_{n}", **{f"x/{k}": v for k, v in at.items()}})
+        for n, at in zip((1, 2), nic_places, strict=True)
+    ]
+    ended = machine.run("gpudirect_bandwidth", [*reversed(gpus), *nics])
+    assert (ended.status, ended.failed) == (0, []), ended.message
 
 
 def test_who_does_well_in_another_pair_is_not_to_blame(machine: Machine) -> None:

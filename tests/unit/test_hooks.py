@@ -178,6 +178,40 @@ def test_the_readme_says_what_a_simulation_prints() -> None:
     assert (ran.stdout, ran.returncode) == (output, int(status)), ran.stderr
 
 
+HANGING = """
+import sys
+sys.path.insert(0, "scripts")
+import hook
+hook.DEADLINE_SECONDS = 1
+sys.argv[1:] = ["--termination-log", "/dev/null"]
+hook.run(hook.Check("x", lambda d: True, "x", OBSERVE, None, None, None))
+"""
+
+
+@pytest.mark.parametrize(
+    ("observe", "says"),
+    [
+        pytest.param("lambda c: hook.run_tool(['sleep', '600'], 0.1)", "sleep did not answer", id="tool"),
+        pytest.param("lambda c: __import__('time').sleep(600)", "not done after 1 s", id="anything else"),
+        pytest.param("lambda c: 1 / 0", "ZeroDivisionError", id="no hang but a mistake"),
+        pytest.param("lambda c: []", "were not looked at", id="a device forgotten"),
+    ],
+)
+def test_whatever_hangs_or_breaks_in_a_hook_ends_as_unjudged(observe: str, says: str) -> None:
+    devices = '[{"name": "gpu", "driver": "d", "device": "gpu-0", "id": "GPU-1"}]'
+    ran = subprocess.run(
+        [sys.executable, "-B", "-c", HANGING.replace("OBSERVE", observe)],
+        cwd=hooks.FOLDER,
+        env={"PATH": "/usr/bin:/bin", "ADJOIN_PHASE": "init", "ADJOIN_DEVICES": devices},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 2, ran.stderr
+    assert says in ran.stdout
+    assert "failed" not in ran.stdout
+
+
 def test_no_xid_is_in_the_table_twice(checks: dict[str, Any]) -> None:
     table = sys.modules["gpu_errors"].XIDS
     codes = [code for _, listed in table.values() for code in listed.split()]

@@ -65,13 +65,16 @@ def pairs(devices: Sequence[Device]) -> list[tuple[Device, Device]]:
 
 def _nearest(device: Device, others: Sequence[Device], used: Sequence[Device]) -> Device:
     def distance(other: Device) -> tuple[int, int]:
-        for rank, name in enumerate(("pcieRoot", "numaNode")):
-            # Unknown is never equal to unknown, and -1 is how Linux says unknown.
-            if device.attribute(name) not in (None, -1, "") and device.attribute(name) == other.attribute(name):
-                return rank, used.count(other)
-        return 2, used.count(other)
+        near = [bool(_places(device, name) & _places(other, name)) for name in ("pcieRoot", "numaNode")]
+        return (near.index(True) if True in near else len(near)), used.count(other)
 
     return min(others, key=distance)
+
+
+def _places(device: Device, name: str) -> set[int | str]:
+    """Values of an attribute that may be a list. Unknown is never equal to unknown, and -1 is Linux's unknown."""
+    value = device.attribute(name)
+    return {v for v in (value if isinstance(value, list) else [value]) if isinstance(v, (int, str))} - {-1, ""}
 
 
 def observe(context: Context) -> list[Facts]:

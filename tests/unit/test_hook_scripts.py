@@ -510,6 +510,13 @@ def test_pairs_are_the_nearest(machine: Machine, gpu_places: tuple[Obj, Obj], ni
     assert (ended.status, ended.failed) == (0, []), ended.message
 
 
+@pytest.mark.parametrize("absent", ["gpu", "nic"])
+def test_only_who_is_not_there_is_to_blame_for_it(machine: Machine, absent: str) -> None:
+    numbers = {"gpu": 1, "nic": 1, absent: 9}
+    ended = machine.run("gpudirect_bandwidth", [gpu_device(numbers["gpu"]), nic_device(numbers["nic"])])
+    assert (ended.status, ended.failed) == (1, [f"{absent}-9"])
+
+
 def test_who_does_well_in_another_pair_is_not_to_blame(machine: Machine) -> None:
     """Two GPUs share a NIC, as on many machines; one of them is slow."""
     fine(machine, bandwidth={"mlx5_1 GPU-1": 380, "mlx5_1 GPU-2": 90})

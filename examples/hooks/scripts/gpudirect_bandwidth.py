@@ -32,13 +32,14 @@ ROW = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Measured:
-    """One pair. `gbps` is None when nothing was measured, `error` then says why."""
+    """One pair. `gbps` is None when nothing was measured, `error` then says why; `absent` is who was not there."""
 
     gpu: Device
     nic: Device
     gbps: float | None
     port_gbps: float
     error: str = ""
+    absent: Device | None = None
 
 
 Facts = tuple  # of Measured: all pairs of the set, the same for each device
@@ -86,13 +87,13 @@ def observe(context: Context) -> list[Facts]:
     chosen = pairs(context.devices)
     gpus = [device for device in context.devices if nvidia.is_gpu(device)]
     nics = [device for device in context.devices if device not in gpus]
-    seen = dict(zip((gpu.name for gpu in gpus), nvidia.look(gpus)))
-    names = dict(zip((nic.name for nic in nics), rdma.names(Context("", "", nics, {}, context.sysfs))))
+    seen, names = nvidia.look(gpus), rdma.names(Context("", "", nics, {}, context.sysfs))
     measured = []
     for gpu, nic in chosen:
-        found, name = seen[gpu.name], names[nic.name]
+        found, name = seen[gpus.index(gpu)], names[nics.index(nic)]
         if found is None or not name:
-            measured.append(Measured(gpu, nic, None, 0, f"{(gpu if found is None else nic).name} is not there"))
+            absent = gpu if found is None else nic
+            measured.append(Measured(gpu, nic, None, 0, f"{absent.id} is not there", absent))
             continue
         rate = rdma.gbps(rdma.port(context, name, "1").get("rate", ""))
         if rate is None:
@@ -165,7 +166,7 @@ def judge(context: Context, device: Device, facts: Facts) -> Verdict:
         speed = f"{pair.gbps:g} of {pair.port_gbps:g} Gb/s with {other.name}" if pair.gbps is not None else pair.error
         if well(pair):
             verdict.notes.append(speed)
-        elif not proven(device) or proven(other):
+        elif pair.absent in (None, device) and (not proven(device) or proven(other)):
             verdict.faults.append(speed)
     return verdict
 

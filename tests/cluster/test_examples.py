@@ -22,8 +22,6 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.cluster
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
-AHEAD = {"hooks"}
-"""Examples of fields that admission still refuses as not supported yet; run as soon as it does not."""
 CLAIMS = "/apis/adjoin.dev/v1alpha1/deviceclaims"
 Manifest = dict[str, Any]
 
@@ -40,8 +38,6 @@ def planned(example: Path) -> dict[str, Manifest]:
     done = subprocess.run(
         [sys.executable, "-m", "adjoin", "plan", *files, "-o", "json"], capture_output=True, text=True, check=False
     )
-    if example.name in AHEAD and "not supported yet" in done.stderr:
-        pytest.skip(f"{example.name}: not supported yet")
     assert done.returncode in (0, 3), done.stderr
     return {claim["name"]: claim for claim in json.loads(done.stdout)["claims"]}
 

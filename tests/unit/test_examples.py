@@ -20,8 +20,6 @@ from tests.support.command import run
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.parent for path in (ROOT / "examples").glob("*/README.md"))
 COMMAND = "kubectl adjoin "
-AHEAD = {"hooks"}
-"""Examples of fields that admission still refuses as not supported yet; run as soon as it does not."""
 BLOCKS = re.compile(
     r"```sh\n(?P<commands>.*?)```\n\s*```text\n(?P<output>.*?)```(?:\n\s*Exit status: (?P<status>\d))?", re.DOTALL
 )
@@ -72,8 +70,6 @@ def test_every_example_shows_a_plan(example: Path) -> None:
 def test_the_readme_says_what_the_plan_prints(block: Block, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     ran = run(*shlex.split(block.command.removeprefix(COMMAND)))
-    if block.example.name in AHEAD and "not supported yet" in ran.err:
-        pytest.skip(f"{block.example.name}: not supported yet")
     assert ran.out == block.output
     assert ran.status == block.status
 

@@ -1,4 +1,4 @@
-"""Hooks on a real control plane: real Jobs, bound by kube-scheduler, with the devices in ResourceClaims of their own."""
+"""Hooks on a real control plane: real Jobs, bound by kube-scheduler, with devices in ResourceClaims of their own."""
 
 from __future__ import annotations
 

@@ -74,6 +74,11 @@ def explain_gang(desk: Desk, gang: Gang) -> tuple[tuple[Reason, ...], str | None
     return tuple(found), nearest_gang(desk, gang, outcome)
 
 
+def incomplete(desk: Desk, gang: Gang) -> Reason:
+    """How many members are in place, of a gang of which others wait."""
+    return _Teller(desk, gang, desk.ask(gang)).incomplete()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Teller:
     """Puts what is known of one gang into words."""

@@ -1,8 +1,8 @@
 """What a DeviceClaim's status in a file must not say: the same replica twice, or the same device in two places.
 
-In comes a validated object, out come sentences with field and value. Parts of one device may stand in several places, as
-many replicas as there are parts. The API server does not look at this, and the operator reads such a status with care;
-in a file it is a mistake that somebody can mend.
+In comes a validated object, out come sentences with field and value. Parts of one device may stand in several places.
+The API server does not look at this, and the operator reads such a status with care; in a file it is a mistake that
+somebody can mend.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def repetitions(body: Mapping[str, Any]) -> Iterator[str]:
             if not part or not other:
                 yield f"{here}: {'/'.join(triple)}: is the device of {first} too; a device is in one place"
             elif part != other:
-                yield f"{here}.share.name: {part}: the device is split by {other} in {first}; it has one share at a time"
+                yield f"{here}.share.name: {part}: the device is split by {other} in {first}; it has one at a time"
 
 
 def _maps(entries: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:

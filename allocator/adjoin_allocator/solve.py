@@ -18,7 +18,7 @@ What comes in is never changed, and the same input gives the same plan, with or 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from adjoin_allocator.alternatives import label, ways
@@ -160,7 +160,7 @@ class _Attempt:
         movable = self.run.movable(self.claim, ask, self.index)
         if isinstance(spot, Obstacle):
             # Where the number of devices depends on the node, a quota may take the place back.
-            room = spot is not Obstacle.LIMIT and not self.what_if
+            room = spot is not Obstacle.LIMIT and not self.what_if and not self.run.improved
             room = room and (all(ask.signature.counts) or not self.run.arbiter.limited(self.claim))
             elsewhere = self.run.batch.room(movable) if room else None
             if elsewhere is None:
@@ -217,6 +217,8 @@ class _Run:
     now: float
     served: int = 0
     states: int = 0
+    improved: bool = False
+    """What was placed stays where it is from now on."""
     batch: Batch = field(init=False)
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
@@ -233,8 +235,9 @@ class _Run:
 
     def serve(self, claim: Claim) -> None:
         """Places what fits of a claim."""
-        self.served += 1
-        self._turns[claim.uid] = self.served
+        if claim.uid not in self._turns:
+            self.served += 1
+            self._turns[claim.uid] = self.served
         refusal = self._refusal(claim)
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
@@ -245,10 +248,10 @@ class _Run:
             for way in ways(claim.requests)
             if share_refusal(claim, way, self.snapshot.shares) is None
         )
-        if is_gang(claim):
-            self._serve_gang(claim, asks)
-            return
         early = self._early.get(claim.uid, {})
+        if is_gang(claim):
+            self._serve_gang(claim, asks, tuple(early.values()))
+            return
         missing = tuple(index for index in self.ledger.lacking[claim.uid] if index not in early)
         several = len(missing) > 1
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
@@ -322,9 +325,10 @@ class _Run:
                 self._early.setdefault(claim.uid, {})[index] = placement
                 self.arbiter.rebook(claim, self._early[claim.uid].values())
 
-    def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...]) -> None:
+    def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...], early: tuple[Placement, ...]) -> None:
         """Places the members of a claim together: all that fit, or none of a gang that would be too small."""
-        gang = gang_of(self.placer, claim, asks, self.ledger.lacking[claim.uid])
+        every = gang_of(self.placer, claim, asks, self.ledger.lacking[claim.uid])
+        gang = self._rest(every, early)[1] if early else every
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
         few = replace(gang, missing=gang.missing[: gang.least])
@@ -341,13 +345,14 @@ class _Run:
         if wanted is not None:
             for _ in served.placements:
                 demand.served(wanted)
-        missing = set(gang.missing) - {placement.index for placement in served.placements}
+        placements = (*early, *served.placements)
+        missing = set(every.missing) - {placement.index for placement in placements}
         self.arbiter.settle(claim, missing)
         if not missing:
-            self._add(ClaimPlan(uid=claim.uid, placements=served.placements, gap=0.0))
+            self._add(ClaimPlan(uid=claim.uid, placements=placements, gap=0.0))
             return
         told = served.nominated, served.reasons, served.remedy
-        self._waiting.append(_Waiting(claim, asks, served.placements, unit, attempt.limit, *told, gang))
+        self._waiting.append(_Waiting(claim, asks, placements, unit, attempt.limit, *told, every))
 
     def movable(self, claim: Claim, ask: Ask, index: int) -> Movable:
         """A replica as the batch knows it."""
@@ -389,10 +394,20 @@ class _Run:
                 )
             else:
                 self._add(ClaimPlan(uid=claim.uid, placements=placements, gap=0.0))
-        self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
         for uid, gap in self.batch.gaps.items():
             if uid in self._plans:
                 self._plans[uid] = replace(self._plans[uid], gap=gap)
+        self._serve_again({units[0].claim.pool for units in changed})
+        self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
+
+    def _serve_again(self, pools: Collection[str]) -> None:
+        """Serves once more who waits in pools where others have moved: what these have left may do. Nobody moves."""
+        self.improved = True
+        again = [each for each in self._waiting if each.claim.pool in pools and not each.nominated and not each.limit]
+        self._waiting = [each for each in self._waiting if each not in again]
+        for waiting in sorted(again, key=lambda each: self._turns[each.claim.uid]):
+            self._early[waiting.claim.uid] = {placement.index: placement for placement in waiting.placements}
+            self.serve(waiting.claim)
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""

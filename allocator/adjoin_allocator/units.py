@@ -15,7 +15,6 @@ from adjoin_allocator.preemption import Attempt
 from adjoin_allocator.results import Placement, Reason
 from adjoin_allocator.tenancy import Cost, least_cost
 
-
 Lesser = Callable[[Callable[[Cost], bool]], Iterator[Attempt]]
 """Ways of placing less of a unit, the most first, for a quota that says which costs it allows."""
 

@@ -109,3 +109,19 @@ def test_a_claim_whose_devices_were_changed_is_still_told_what_its_quota_says() 
     assert waiting
     assert {code for name in waiting for code in ran.codes(name)} == {"QuotaExceeded"}
     assert all(shown["reasons"] for shown in waiting.values())
+
+
+def test_who_has_to_move_for_more_devices_gets_what_the_others_have_left() -> None:
+    """`all` of the larger node are more devices; the pair that was there goes to the smaller one and does not wait."""
+    nodes = [
+        {"name": name, "devices": [{"name": f"gpu-{at}"} for at in range(count)]}
+        for name, count in (("n1", 3), ("n2", 2))
+    ]
+    devices = [{"name": "gpu", "type": "GPU", "source": {"static": {"nodes": nodes}}}]
+    tenants = [{"name": "other", "namespaces": ["other"], "quota": {"gpu": 2}}]
+    spec = {"placement": {"objective": "Throughput"}, "tenancy": {"tenants": tenants}}
+    everything = claim({"name": "gpu", "all": True}, name="all", priority=5)
+    pair = claim({"name": "gpu", "count": 2}, name="pair")
+    ran = plan_objects([devicepool("p", devices=devices, spec=spec), pair, everything])
+    assert {name: shown["replicas"][0]["node"] for name, shown in ran.claims.items()} == {"all": "n1", "pair": "n2"}
+    assert ran.status == 0

@@ -378,7 +378,7 @@ class Arbiter:
     def _stuck(self, held: Held) -> bool:
         """Whether something of it is on its way back for too long."""
         return any(
-            holding.mask & mask and self._late(holding)
+            holding.touched & mask and self._late(holding)
             for position, mask in held.meant.items()
             for holding in self._ledger.holders[held.pool].nodes.get(position, ())
         )
@@ -454,7 +454,7 @@ class Arbiter:
         for position in ledger.returning:
             late = 0
             for holding in holders.nodes.get(position, ()):
-                late |= holding.mask if self._late(holding) else 0
+                late |= holding.touched if self._late(holding) else 0
             self._let_go(pool, position, ledger.back(position) & ~bound.get(position, 0) & ~late)
         for uid, indexes in evicted.items():
             for holding in holders.claims[uid]:
@@ -482,7 +482,7 @@ class Arbiter:
         """Whether somebody was evicted for this claim who gives back some of these devices."""
         for position, mask in meant.items():
             for holding in self._ledger.holders[claim.pool].nodes.get(position, ()):
-                if not holding.mask & mask:
+                if not holding.touched & mask:
                     continue
                 now_going = holding.replica.index in self._preempted.get((holding.claim.uid, claim.uid), ())
                 before = holding.back and any(
@@ -528,7 +528,7 @@ class Arbiter:
             total += mask.bit_count()
             waiting += (mask & ledger.held(position) & ~held.taken.get(position, 0)).bit_count()
             for holding in holders.nodes.get(position, ()):
-                if holding.mask & mask:
+                if holding.touched & mask:
                     since = _since(holding) if holding.back else None
                     names[f"{holding.claim.namespace}/{holding.claim.name}"] = since
         late = [since for since in names.values() if since is not None and self._now - since >= STUCK]

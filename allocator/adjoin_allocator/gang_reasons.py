@@ -177,12 +177,14 @@ class _Teller:
                 )
         what, where = self._condition(fabric)
         whole = desk.ask(gang, WhatIf(spare=self._empty()))
+        wanted = "needs 1 more member" if gang.held else f"needs {self.needed} members"
         if whole.most >= self.needed:
-            message = f"needs {self.needed} members {what}, "
+            message = f"{wanted} {what}, "
             message += f"{where} has most free: {self.outcome.most}" if self.outcome.most else "no place has one free"
             yield Reason(Code.FRAGMENTED, self.outcome.nodes, f"{message} ({most} in the pool)")
         else:
-            message = f"needs {self.needed} members {what}, at most {whole.most} fit so even when all is free"
+            fit = f"at most {whole.most} fit" if whole.most else "none fits"
+            message = f"{wanted} {what}, {fit} so even when all is free"
             yield Reason(Code.TOPOLOGY_UNSATISFIED, self.outcome.nodes, message)
 
     def _condition(self, fabric: Fabric) -> tuple[str, str]:

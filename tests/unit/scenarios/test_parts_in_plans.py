@@ -76,3 +76,32 @@ def test_a_card_cannot_be_a_whole_and_a_part_in_one_status_nor_of_two_shares() -
         assert ran.status == 2
         assert "DeviceClaim team/c: status.allocation.replicas[0].devices[1]" in ran.err
         assert told in ran.err
+
+
+def test_a_part_that_no_card_can_give_is_said_of_the_share() -> None:
+    """16384Mi less the reserve of 3 % are 15892Mi: asked for exactly that, and for one more."""
+    for memory, codes in (("15892Mi", []), ("15893Mi", ["ShareUnavailable", "InsufficientDevices"])):
+        ran = plan_objects([cards(1, memory="16384Mi"), share(), claim("c", part(memory=memory))])
+        assert ran.codes("c") == codes
+        assert ran.status == (3 if codes else 0)
+    assert ran.claims["c"]["nearest"] == "fits with memory 15892Mi instead of 15893Mi in request gpu"
+
+
+def test_f12_who_gives_back_parts_is_named() -> None:
+    pool = cards(1)
+    pool["spec"]["tenancy"] = {"preemption": {"withinTenant": "LowerPriority"}}
+    low = {**claim("low", part(memory="60Gi")), "status": status([held("gpu-0", 60 << 30)])}
+    objects = [pool, share(), low, claim("high", part(memory="40Gi"), priority=5)]
+    for _ in range(2):
+        ran = plan_objects(objects)
+        assert ran.codes("high") == ["DeviceReleasing"]
+        assert ran.claims["high"]["reasons"][0]["message"].endswith("being released by team/low")
+        assert ran.claims["high"]["nominated"]
+        objects = [
+            {**one, "status": {**one["status"], "nominated": ran.claims[one["metadata"]["name"]]["nominated"]}}
+            if one["kind"] == "DeviceClaim"
+            else one
+            for one in with_status(objects, ran)
+        ]
+    assert ran.claims["low"]["phase"] == "Releasing"
+    assert ran.shown["preempted"] == []

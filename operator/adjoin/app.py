@@ -34,7 +34,7 @@ import uvloop
 from aiohttp import web
 
 from adjoin import admission, handlers
-from adjoin.api.names import LABEL_HOOK
+from adjoin.api.names import LABEL_HOOK, LABEL_POD
 from adjoin.cache import Cache, View
 from adjoin.decision import Decider, Decision
 from adjoin.definitions import Definitions
@@ -59,9 +59,12 @@ REFLECTED: Final = (
     Kind.GUEST,
     Kind.JOB,
     Kind.HOOK_POD,
+    Kind.GRANT,
 )
 HOME: Final = frozenset({Kind.CONFIG_MAP, Kind.JOB, Kind.HOOK_POD})
 """Kinds of which only those in the operator's own namespace matter."""
+LABELLED: Final = {Kind.JOB: LABEL_HOOK, Kind.HOOK_POD: LABEL_HOOK, Kind.GRANT: LABEL_POD}
+"""Kinds of which only those with a label matter."""
 SERVICE_ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 SWITCH_SECONDS: Final = 0.001
@@ -332,9 +335,11 @@ class Operator:
                 self.cache,
                 kind,
                 namespace=settings.namespace if kind in HOME else "",
-                labels=LABEL_HOOK if kind in (Kind.JOB, Kind.HOOK_POD) else "",
+                labels=LABELLED.get(kind, ""),
                 on_relist=self.sweep.soon,
                 gate=self.cache.guests_wanted if kind is Kind.GUEST else None,
+                # The writer may have met a ConfigMap of others under a name of ours; no watch tells when it goes.
+                renew=kind is Kind.GRANT,
             )
             for kind in REFLECTED
         ]
@@ -381,7 +386,7 @@ class Operator:
             "certificate": self.keeper.run(),
             "admission": self._serve_admission(),
             "memory": self._settle_memory(),
-            **{f"reflector {one.kind.value.plural}": one.run() for one in self.reflectors},
+            **{f"reflector {one.kind.value.kind}": one.run() for one in self.reflectors},
         }
         tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in names.items()}
         before = asyncio.all_tasks()
@@ -524,7 +529,7 @@ class Operator:
             return f"kopf does not hear of {', '.join(kinds)}" if kinds else None
 
         checks: dict[str, Callable[[], str | None]] = {
-            f"watch of {one.kind.value.plural}": lambda one=one: None if one.idle else silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
+            f"watch of {one.kind.value.kind}": lambda one=one: None if one.idle else silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
             for one in self.reflectors
         }
         limit = 3 * self._settings.resync_seconds + SILENT_SECONDS

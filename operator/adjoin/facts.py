@@ -20,11 +20,13 @@ from adjoin.api import DeviceClaim, DevicePool
 from adjoin.api.names import (
     ANNOTATION_BINDING,
     ANNOTATION_CONTAINERS,
+    ANNOTATION_NETWORKS,
     ANNOTATION_REPLICA,
     GATE,
     GROUP,
     LABEL_CLAIM,
     LABEL_HOOK,
+    VISIBLE_DEVICES,
 )
 from adjoin.api.parse import parse_lenient
 from adjoin_allocator.cel import AttributeValue, Quantity, Version
@@ -144,6 +146,8 @@ class PodFacts:
         stopped: Every container that was seen is terminated.
         affinity: spec.affinity as it stands.
         controlled: A controller made it, and makes another when it goes.
+        grants: Names of the ConfigMaps of ours that its environment is taken from.
+        networks: Raw text of the annotation that says which networks it is attached to, or "".
     """
 
     meta: Meta
@@ -159,6 +163,8 @@ class PodFacts:
     stopped: bool
     affinity: Raw
     controlled: bool = False
+    grants: tuple[str, ...] = ()
+    networks: str = ""
 
     @property
     def finished(self) -> bool:
@@ -218,7 +224,20 @@ def read_pod(obj: Raw) -> PodFacts | None:
         stopped=bool(states) and all("terminated" in state for state in states),
         affinity=spec.get("affinity") or {},
         controlled=any(owner.get("controller") for owner in meta.get("ownerReferences") or ()),
+        grants=_grants(spec, prefix),
+        networks=annotations.get(ANNOTATION_NETWORKS, ""),
     )
+
+
+def _grants(spec: Raw, prefix: str) -> tuple[str, ...]:
+    names = (
+        str(((entry.get("valueFrom") or {}).get("configMapKeyRef") or {}).get("name") or "")
+        for group in ("initContainers", "containers")
+        for container in spec.get(group) or ()
+        for entry in container.get("env") or ()
+        if entry.get("name") == VISIBLE_DEVICES
+    )
+    return tuple(dict.fromkeys(name for name in names if name.startswith(prefix)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -62,6 +62,7 @@ class Reflector:
         silence: float = SILENCE_SECONDS,
         on_relist: Callable[[], None] = lambda: None,
         gate: asyncio.Event | None = None,
+        renew: bool = False,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -76,6 +77,7 @@ class Reflector:
         self._silence = silence
         self._on_relist = on_relist
         self._gate = gate
+        self._renew = renew
         self._clock = clock
         self._now = now
         self._sleep = sleep
@@ -169,7 +171,7 @@ class Reflector:
             await self._rest()
         else:
             self.heard = self._clock()
-        return _Next.WATCH
+        return _Next.LIST if self._renew else _Next.WATCH
 
     async def _rest(self, at_least: float | None = None) -> None:
         pause = self._pause * self._rng.uniform(0.5, 1.0)

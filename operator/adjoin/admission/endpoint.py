@@ -16,7 +16,10 @@ import orjson
 from aiohttp import web
 
 from adjoin.admission.pods import Patch, Refused, mutate_ephemeral, mutate_pod
+from adjoin.admission.variables import Environment
 from adjoin.api import names
+from adjoin.api.common import DeviceType
+from adjoin.api.pool_policy import DeliveryMode
 from adjoin.api.validate import validate
 from adjoin.cache import Facts
 from adjoin.delivery import parts
@@ -93,7 +96,8 @@ class Endpoint:
         self._asking: dict[tuple[str, str], asyncio.Task[ClaimFacts | None]] = {}
 
     async def mutate_pod(self, http: web.Request) -> web.Response:
-        """Gate, token and ResourceClaims for a pod with our label; no devices for its ephemeral containers."""
+        """Gate, token and ResourceClaims or environment for a pod with our label; no devices for its ephemeral
+        containers."""
         request = _review(await http.read())
         pod = request["object"]
         label = ((pod.get("metadata") or {}).get("labels") or {}).get(names.LABEL_CLAIM)
@@ -109,7 +113,7 @@ class Endpoint:
         layout = parts(claim.claim if claim is not None else None, pool.pool if pool is not None else None)
         requests = None if claim is None else [each.name for each in claim.claim.spec.requests]
         try:
-            patch, warnings = mutate_pod(pod, layout, requests)
+            patch, warnings = mutate_pod(pod, layout, requests, self._environment(pool))
         except Refused as refused:
             return _answer(request, errors=refused.errors)
         if claim is None:
@@ -179,13 +183,30 @@ class Endpoint:
         except TimeoutError:
             return None
 
+    def _pools(self) -> dict[str, PoolFacts]:
+        known = (self._memory.known(Kind.DEVICE_POOL, uid) for uid in self._memory.versions(Kind.DEVICE_POOL))
+        return {each.meta.name: each for each in known if isinstance(each, PoolFacts)}
+
+    def _environment(self, pool: PoolFacts | None) -> Environment | None:
+        """How devices are handed over, if as environment. Of a claim or a pool that is not known yet, as all pools do,
+        if they agree."""
+        pools = [pool] if pool is not None else list(self._pools().values())
+        if not pools or any(each.pool.spec.delivery.mode is not DeliveryMode.ENVIRONMENT for each in pools):
+            return None
+        counted = (
+            device.source.node_resource.name
+            for each in pools
+            for device in each.pool.spec.devices
+            if device.source.node_resource is not None and device.type is DeviceType.GPU
+        )
+        return Environment(frozenset(counted))
+
     def _pool(self, claim: ClaimFacts) -> PoolFacts | None:
         named = claim.claim.spec.pool_ref
         if named is not None:
             found = self._memory.named(Kind.DEVICE_POOL, "", named.name)
             return found if isinstance(found, PoolFacts) else None
-        known = (self._memory.known(Kind.DEVICE_POOL, uid) for uid in self._memory.versions(Kind.DEVICE_POOL))
-        pools = {each.meta.name: each for each in known if isinstance(each, PoolFacts)}
+        pools = self._pools()
         default = next(iter(default_pools(pools.values())), "")
         return pools.get(asked_pool(claim, default))
 

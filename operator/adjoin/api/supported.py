@@ -34,8 +34,6 @@ REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
         Refused("spec.lifecycle.sweepEvery"),
         Refused("spec.health.driverGrace"),
         Refused("spec.health.rules", ([],)),
-        Refused("spec.delivery.mode"),
-        Refused("spec.delivery.networks"),
     ),
     Kind.DEVICE_SHARE: (
         Refused("spec.mode", ("Fractional",)),
@@ -129,8 +127,10 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.lifecycle.nodeUnreachable.after",
             "spec.lifecycle.nodeUnreachable.policy",
             "spec.health.recovery",
+            "spec.delivery.mode",
             "spec.delivery.guard",
             "spec.delivery.split",
+            "spec.delivery.networks.attachment",
         }
     ),
     Kind.DEVICE_SHARE: frozenset(

@@ -6,11 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adjoin.api.claim_status import Phase
-from adjoin.api.names import FINALIZER
-from adjoin.api.pool_policy import Guard
+from adjoin.api.names import ANNOTATION_NETWORKS, FINALIZER
+from adjoin.api.pool_policy import DeliveryMode, Guard
 from adjoin.decision.passage import Passage, pass_on
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
-from adjoin.delivery import Cargo, Notice, assign, begin, event_step, hand_over, parts, pod_patch
+from adjoin.delivery import (
+    Cargo,
+    Handover,
+    Layout,
+    NetworksError,
+    Notice,
+    assign,
+    attach,
+    begin,
+    environment,
+    event_step,
+    hand_over,
+    parse_containers,
+    parts,
+    pod_patch,
+)
 from adjoin.facts import ClaimFacts, PodFacts, PoolFacts
 from adjoin.holdings import read_evictions, read_placed
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
@@ -29,7 +44,7 @@ from adjoin.lifecycle import (
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.results import ClaimPlan
-from adjoin_allocator.terms import ReplicaState, Standing
+from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
 
 CLAIM_WORDS_SECONDS = 10.0
 """How often a waiting claim's words may be brought up to date when nothing but their numbers changed."""
@@ -297,9 +312,10 @@ def _serve(
     pool = scene.relations.pools.get(pool_name)
     if pool is None:
         return []
-    layout = parts(claim.claim, pool.pool)
+    delivery = pool.pool.spec.delivery
+    layout = None if delivery.mode is DeliveryMode.ENVIRONMENT else parts(claim.claim, pool.pool)
     assignment = assign(claim, members, users, blocked, layout, scene.relations)
-    guarded = pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE
+    guarded = delivery.guard is Guard.DEVICE_TAINT_RULE
     made: list[Step] = []
     opened: list[Step] = []
     notices = list(assignment.notices)
@@ -307,12 +323,13 @@ def _serve(
         cargo = _cargo(claim, member, pool_name, guarded, scene.inventory)
         if cargo is None:
             continue
-        handover = hand_over(cargo, pod, layout, scene.relations, scene.now)
+        networks, notice = _networks(pool, cargo, pod)
+        handover = Handover(notice=notice) if notice is not None else _hand_over(cargo, pod, layout, scene)
         if handover.notice is not None:
             # A pod that we let go has what it has, whatever the pool says now.
             notices += [(pod, handover.notice)] if pod.gated else []
             continue
-        gate = (pod_patch(pod, member.node),) if handover.complete and pod.gated else ()
+        gate = (pod_patch(pod, member.node, networks),) if handover.complete and pod.gated else ()
         if handover.steps:
             made += [*handover.steps, *gate]
         else:
@@ -321,6 +338,31 @@ def _serve(
     for pod, notice in notices:
         _tell(pod, notice, scene, work)
     return made + opened
+
+
+def _hand_over(cargo: Cargo, pod: PodFacts, layout: Layout | None, scene: Scene) -> Handover:
+    """What is missing between a replica and its pod, in the way in which the pool hands devices over."""
+    if layout is not None:
+        return hand_over(cargo, pod, layout, scene.relations, scene.now)
+    try:
+        containers = parse_containers(pod.containers) if pod.containers else None
+    except ValueError:
+        return Handover()  # whoever changed the annotation of a pod that is served already: it has what it has
+    return environment.hand_over(cargo, pod, containers, scene.relations)
+
+
+def _networks(pool: PoolFacts, cargo: Cargo, pod: PodFacts) -> tuple[str | None, Notice | None]:
+    """The annotation by which the pod's NICs are attached to their networks, None where there is nothing to attach; and
+    why that cannot be."""
+    networks = pool.pool.spec.delivery.networks
+    if networks is None or not pod.gated:
+        return None, None
+    nics = [each for group in cargo.devices.values() for each in group if each.type is DeviceType.RDMA]
+    try:
+        return attach(networks.attachment, nics, cargo.wired, pod.networks), None
+    except NetworksError as error:
+        text = f"annotation {ANNOTATION_NETWORKS} {error}" if error.reason == "InvalidNetworks" else str(error)
+        return None, Notice(error.reason, f"{text}; the pod waits", warning=True, key=pool.meta.uid)
 
 
 def _cargo(claim: ClaimFacts, member: Member, pool: str, guarded: bool, inventory: Inventory) -> Cargo | None:
@@ -335,7 +377,18 @@ def _cargo(claim: ClaimFacts, member: Member, pool: str, guarded: bool, inventor
     ids = (device.id for group in by_request.values() for device in group)
     bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
     shared = tuple(dict.fromkeys(each.request for each in _placed(member) if each.share is not None))
-    return Cargo(claim, member.index, member.node, devices, pool, guarded, bindings, shared)
+    return Cargo(
+        claim=claim,
+        index=member.index,
+        node=member.node,
+        devices=devices,
+        pool=pool,
+        guarded=guarded,
+        bindings=bindings,
+        parts=shared,
+        beside=inventory.devices.get(member.node, ()),
+        wired=inventory.pools.get(pool),
+    )
 
 
 def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adjoin.api.names import ANNOTATION_CONTAINERS, GATE
+from adjoin.api.names import ANNOTATION_CONTAINERS, ANNOTATION_NETWORKS, GATE
+from adjoin.delivery import environment, resourceclaims
 from adjoin.delivery.events import Notice
 from adjoin.delivery.parts import Layout
-from adjoin.delivery.resourceclaims import obstacle
 from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.intents import Kind, Step, Verb
 from adjoin.lifecycle import Member, Relations, pinned_to, wanted_replicas
@@ -111,15 +111,22 @@ def _elsewhere(claim: ClaimFacts, nodes: Collection[str], places: Collection[str
     return Notice("ReplicaElsewhere", message, warning=True)
 
 
+def _obstacle(claim: ClaimFacts, pod: PodFacts, layout: Layout | None, relations: Relations) -> Notice | None:
+    if layout is None:
+        return environment.obstacle(claim, pod, relations)
+    return resourceclaims.obstacle(claim, pod, layout, relations)
+
+
 def assign(
     claim: ClaimFacts,
     members: Sequence[Member],
     users: Collection[str],
     blocked: Mapping[int, str],
-    layout: Layout,
+    layout: Layout | None,
     relations: Relations,
 ) -> Assignment:
-    """Pairs waiting pods with free replicas. A pod among `users` (by UID) has, or loses, something already.
+    """Pairs waiting pods with free replicas. A pod among `users` (by UID) has, or loses, something already. `layout` is
+    None where devices are handed over as environment.
 
     `blocked` says for a replica why no pod may start on it now, "" where that is not worth telling. Pods that are bound
     are looked at too: their ResourceClaims may need to be made whole. A pod that cannot be served as it was admitted
@@ -145,7 +152,7 @@ def assign(
     for pod in relations.pods.get((claim.meta.namespace, claim.meta.name), ()):
         if not pod.gated or pod.finished or pod.meta.deleting is not None or pod.meta.uid in users:
             continue
-        notice = _unknown_requests(claim, pod) or obstacle(claim, pod, layout, relations)
+        notice = _unknown_requests(claim, pod) or _obstacle(claim, pod, layout, relations)
         nodes = _only_on(pod)
         fitting = [index for index in sorted(free) if pod.replica in (None, index)]
         choices = [index for index in fitting if not nodes or free[index].node in nodes]
@@ -188,8 +195,9 @@ def _pinned_terms(terms: Sequence[Mapping[str, Any]], node: str) -> list[dict[st
     ]
 
 
-def pod_patch(pod: PodFacts, node: str) -> Step:
-    """Pins the pod to the node and opens our gate, in one request; gates and affinity of others stay as they are."""
+def pod_patch(pod: PodFacts, node: str, networks: str | None = None) -> Step:
+    """Pins the pod to the node and opens our gate, in one request; gates and affinity of others stay as they are.
+    `networks` is the annotation of its networks where that changes."""
     required = (pod.affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}
     terms = required.get("nodeSelectorTerms") or ()
     spec: dict[str, Any] = {"schedulingGates": [{"name": gate} for gate in pod.gates if gate != GATE]}
@@ -197,6 +205,11 @@ def pod_patch(pod: PodFacts, node: str) -> Step:
         spec["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": _pinned_terms(terms, node)}}}
     # Lists are replaced as a whole. Where there is nothing of others in them, nothing can have come since: gates are
     # only ever taken off a pod, and affinity that was added would have to be kept or the API server refuses.
-    exact = bool(pod.foreign_gates) or bool(terms)
+    body: dict[str, Any] = {"spec": spec}
+    attached = networks is not None and networks != pod.networks
+    if attached:
+        # Seen with the open gate or not at all. What others put into it in the meantime must not be lost.
+        body["metadata"] = {"annotations": {ANNOTATION_NETWORKS: networks}}
+    exact = bool(pod.foreign_gates) or bool(terms) or attached
     version = pod.meta.version if exact else 0
-    return Step(Verb.PATCH, Kind.POD, pod.meta.namespace, pod.meta.name, pod.meta.uid, version, {"spec": spec})
+    return Step(Verb.PATCH, Kind.POD, pod.meta.namespace, pod.meta.name, pod.meta.uid, version, body)

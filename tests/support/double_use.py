@@ -1,14 +1,12 @@
 """Was a device ever in two hands? Replays everything that a watcher of the API server could have seen.
 
-`Recorder` watches DeviceClaims and ResourceClaims from a start on, in threads, with nothing of the project's own
-code between it and the
-server. `violations()` puts all events in the order in which the server committed them and checks every instant in
-between:
+`Recorder` watches DeviceClaims, ResourceClaims and pods' ConfigMaps from a start on, in threads, with nothing of the
+project's own code between it and the server. `violations()` puts all events in the order in which the server committed
+them and checks every instant in between:
 
 - a device stands in the status of at most one DeviceClaim;
-- a device is in the allocation of at most one ResourceClaim (adminAccess left out), and if a DeviceClaim holds the
-device then the
-  ResourceClaim is owned by that very DeviceClaim, by UID;
+- a device is in the allocation of at most one ResourceClaim (adminAccess left out) or in one pod's ConfigMap, and if a
+  DeviceClaim holds the device then that is owned by that very DeviceClaim, by UID;
 - a DeviceClaim never names one device twice.
 """
 
@@ -28,6 +26,10 @@ from tests.controlplane.server import ControlPlane
 
 CLAIMS = "/apis/adjoin.dev/v1alpha1/deviceclaims"
 RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+CONFIG_MAPS = "/api/v1/configmaps"
+WATCHED = {"DeviceClaim": CLAIMS, "ResourceClaim": RESOURCE_CLAIMS, "ConfigMap": CONFIG_MAPS}
+MINE = "labelSelector=adjoin.dev/pod"
+"""Of ConfigMaps those that hand devices to pods."""
 Device = tuple[str, str, str]
 
 
@@ -58,8 +60,8 @@ class Recorder:
     _broken: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Recorder:
-        for kind, path in (("DeviceClaim", CLAIMS), ("ResourceClaim", RESOURCE_CLAIMS)):
-            listed = self.plane.request("GET", path)
+        for kind, path in WATCHED.items():
+            listed = self.plane.request("GET", _selected(kind, path))
             self._note(kind, False, listed["items"])
             version = listed["metadata"]["resourceVersion"]
             self._threads.append(
@@ -101,7 +103,9 @@ class Recorder:
         connection = HTTPSConnection(urlsplit(self.plane.url).netloc, timeout=5, context=self.plane.ssl_context)
         try:
             connection.request(
-                "GET", f"{path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=300"
+                "GET",
+                f"{path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=300"
+                + (f"&{MINE}" if kind == "ConfigMap" else ""),
             )
             response = connection.getresponse()
             if response.status != 200:
@@ -127,8 +131,8 @@ class Recorder:
         """Waits until everything committed up to now was seen."""
         self._start()
         wanted = {}
-        for kind, path in (("DeviceClaim", CLAIMS), ("ResourceClaim", RESOURCE_CLAIMS)):
-            items = self.plane.request("GET", path)["items"]
+        for kind, path in WATCHED.items():
+            items = self.plane.request("GET", _selected(kind, path))["items"]
             wanted[kind] = max((int(item["metadata"]["resourceVersion"]) for item in items), default=0)
         waited = threading.Event()
         for _ in range(int(seconds / 0.05)):
@@ -142,6 +146,10 @@ class Recorder:
         return [*self._broken, *violations(self.changes)]
 
 
+def _selected(kind: str, path: str) -> str:
+    return f"{path}?{MINE}" if kind == "ConfigMap" else path
+
+
 def held(claim: Mapping[str, Any]) -> list[Device]:
     """Devices in the status of a DeviceClaim."""
     replicas = ((claim.get("status") or {}).get("allocation") or {}).get("replicas") or []
@@ -149,7 +157,9 @@ def held(claim: Mapping[str, Any]) -> list[Device]:
 
 
 def allocated(claim: Mapping[str, Any]) -> list[Device]:
-    """Devices in the allocation of a ResourceClaim that exclude others."""
+    """Devices in the allocation of a ResourceClaim that exclude others; those in the list of a pod's ConfigMap."""
+    if "data" in claim:
+        return [(d["driver"], d["pool"], d["device"]) for d in json.loads(claim["data"].get("ADJOIN_DEVICES") or "[]")]
     results = (((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}).get("results") or []
     return [(r["driver"], r["pool"], r["device"]) for r in results if not r.get("adminAccess")]
 

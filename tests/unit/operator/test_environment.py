@@ -1,5 +1,5 @@
-"""Devices as environment, on whole decisions against a simulated API server: the ConfigMap, the pod that starts from it,
-and who has the replica until that pod has ended."""
+"""Devices as environment, on whole decisions against a simulated API server: the ConfigMap, the pod that starts from
+it, and who has the replica until that pod has ended."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ def test_b18_two_pods_that_name_one_replica_never_have_its_nic_together() -> Non
     nic = static_device("nic-0", rdmaDevice="mlx5_0", pciBusID="0000:1a:00.0")
     world = World()
     first = admitted(pod(resource_claims=0, gates=(), replica=0), requests=("nic",))
-    second = admitted(pod("second", resource_claims=0, gates=(), replica=0), requests=("nic",))
+    later = pod("second", resource_claims=0, gates=(), replica=0, creationTimestamp="2026-11-30T08:00:01Z")
+    second = admitted(later, requests=("nic",))
     world.add(static_pool({"n1": {"nic": [nic]}}), node(), deviceclaim(requests={"nic": 1}), first, second)
     world.settle(Decider)
     assert got(world)["NCCL_IB_HCA"] == "=mlx5_0"

@@ -2,8 +2,8 @@
 
 In come Deployments, StatefulSets, Jobs, JobSets and pods, and the claims of the input; out come sentences about pods
 that would wait for ever: a label that names no claim of their namespace, more pods than the claim has replicas, a
-replica that does not exist or that several pods name, requests or containers that do not exist, devices that no driver
-could give them.
+replica that does not exist or that several pods name, requests or containers that do not exist, devices that they could
+not be given.
 
 Only what a template says is looked at; nothing here places anything.
 """
@@ -47,12 +47,12 @@ class Template:
 
 
 def check_workloads(
-    workloads: Iterable[Document], claims: Iterable[DeviceClaim], undriven: Mapping[Named, str] | None = None
+    workloads: Iterable[Document], claims: Iterable[DeviceClaim], undelivered: Mapping[Named, str] | None = None
 ) -> list[str]:
     """What is wrong with the pods of `workloads`, in their order; then claims that have too few replicas for all of
     them.
 
-    `undriven` names for claims whose place has devices without a driver one of these.
+    `undelivered` says for claims whose place has devices that no container can be given what is the matter with one.
     """
     known = {(claim.metadata.namespace or "", claim.metadata.name): claim for claim in claims}
     problems: list[str] = []
@@ -66,12 +66,9 @@ def check_workloads(
             problems.append(f"{template.owner}: label {LABEL_CLAIM}: no DeviceClaim {template.namespace}/{name}")
             continue
         wanted.setdefault((template.namespace, str(name)), []).append(template)
-        device = (undriven or {}).get((template.namespace, str(name)))
-        if device is not None and template.pods:
-            problems.append(
-                f"{template.owner}: device {device} of DeviceClaim {template.namespace}/{name} has no driver that "
-                "could give it to a container: what a pool lists itself or counts can be planned with only"
-            )
+        trouble = (undelivered or {}).get((template.namespace, str(name)))
+        if trouble is not None and template.pods:
+            problems.append(f"{template.owner}: {trouble}")
         problems += [f"{template.owner}: {problem}" for problem in _check(template, claim)]
     for (namespace, name), users in wanted.items():
         pods, replicas = sum(user.pods for user in users), replicas_of(known[namespace, name].spec)

@@ -20,12 +20,12 @@ from adjoin.api import DeviceClaim, DevicePool
 from adjoin.api.names import (
     ANNOTATION_BINDING,
     ANNOTATION_CONTAINERS,
-    ANNOTATION_NETWORKS,
     ANNOTATION_REPLICA,
     GATE,
     GROUP,
     LABEL_CLAIM,
     LABEL_HOOK,
+    NETWORKS_ANNOTATION,
     VISIBLE_DEVICES,
 )
 from adjoin.api.parse import parse_lenient
@@ -225,7 +225,7 @@ def read_pod(obj: Raw) -> PodFacts | None:
         affinity=spec.get("affinity") or {},
         controlled=any(owner.get("controller") for owner in meta.get("ownerReferences") or ()),
         grants=_grants(spec, prefix),
-        networks=annotations.get(ANNOTATION_NETWORKS, ""),
+        networks=annotations.get(NETWORKS_ANNOTATION, ""),
     )
 
 

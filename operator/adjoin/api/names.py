@@ -32,7 +32,7 @@ ANNOTATION_RUN: Final = f"{GROUP}/run"
 HOOKS_ACCOUNT: Final = "adjoin-hooks"
 """ServiceAccount of hooks whose template names none; it may do nothing."""
 
-ANNOTATION_NETWORKS: Final = "k8s.v1.cni.cncf.io/networks"
+NETWORKS_ANNOTATION: Final = "k8s.v1.cni.cncf.io/networks"
 """On pods: the networks that Multus attaches them to, by the convention of the Network Plumbing Working Group."""
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 """Tells NVIDIA's container runtime which cards a container gets."""

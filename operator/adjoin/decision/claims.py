@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adjoin.api.claim_status import Phase
-from adjoin.api.names import ANNOTATION_NETWORKS, FINALIZER
+from adjoin.api.names import FINALIZER, NETWORKS_ANNOTATION
 from adjoin.api.pool_policy import DeliveryMode, Guard
 from adjoin.decision.passage import Passage, pass_on
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
@@ -361,7 +361,7 @@ def _networks(pool: PoolFacts, cargo: Cargo, pod: PodFacts) -> tuple[str | None,
     try:
         return attach(networks.attachment, nics, cargo.wired, pod.networks), None
     except NetworksError as error:
-        text = f"annotation {ANNOTATION_NETWORKS} {error}" if error.reason == "InvalidNetworks" else str(error)
+        text = f"annotation {NETWORKS_ANNOTATION} {error}" if error.reason == "InvalidNetworks" else str(error)
         return None, Notice(error.reason, f"{text}; the pod waits", warning=True, key=pool.meta.uid)
 
 

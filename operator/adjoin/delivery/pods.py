@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adjoin.api.names import ANNOTATION_CONTAINERS, ANNOTATION_NETWORKS, GATE
+from adjoin.api.names import ANNOTATION_CONTAINERS, GATE, NETWORKS_ANNOTATION
 from adjoin.delivery import environment, resourceclaims
 from adjoin.delivery.events import Notice
 from adjoin.delivery.parts import Layout
@@ -209,7 +209,7 @@ def pod_patch(pod: PodFacts, node: str, networks: str | None = None) -> Step:
     attached = networks is not None and networks != pod.networks
     if attached:
         # Seen with the open gate or not at all. What others put into it in the meantime must not be lost.
-        body["metadata"] = {"annotations": {ANNOTATION_NETWORKS: networks}}
+        body["metadata"] = {"annotations": {NETWORKS_ANNOTATION: networks}}
     exact = bool(pod.foreign_gates) or bool(terms) or attached
     version = pod.meta.version if exact else 0
     return Step(Verb.PATCH, Kind.POD, pod.meta.namespace, pod.meta.name, pod.meta.uid, version, body)

@@ -30,11 +30,12 @@ from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fabric import Fabrics, FabricTree
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
-from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
+from adjoin_allocator.gang import arrange, gang_flaw, gang_of, is_gang
 from adjoin_allocator.gang_reasons import Desk, explain_gang
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.lot import Unit as Movable
+from adjoin_allocator.members import Gang
 from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice, PlacedReplica
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape

@@ -13,7 +13,6 @@ from tests.support.answers import codes, nodes_of, of, planned
 from tests.support.strategies import RAIL
 
 from adjoin_allocator import (
-    Affinity,
     Alternative,
     Claim,
     Code,
@@ -98,7 +97,6 @@ def random_snapshot(chance: random.Random, values: bool) -> Snapshot:
         line = chance.choice((make.match, make.distinct))
         asked.append(make.over_gang(line(RAIL, "gpu")))
     replicas = chance.randint(1, 4)
-    distinct = any(isinstance(one, Affinity) and one.policy.value == "Distinct" for one in asked)
     claim = make.gang(
         "claim",
         *asked,
@@ -106,7 +104,7 @@ def random_snapshot(chance: random.Random, values: bool) -> Snapshot:
         gang_min=chance.randint(1, replicas),
         required=chance.choice(("", "", "rack", "block")),
         preferred=chance.choice(("", "", "rack")),
-        segment=None if distinct else chance.choice((None, None, (2, "rack"), (3, "block"))),
+        segment=chance.choice((None, None, (2, "rack"), (3, "block"))),
     )
     held = [make.holding("busy", devices[:1], created=1.0)] if chance.random() < 0.4 else []
     return make.snapshot(devices, [*held, claim], pools=[make.fabric_pool(matrices=texts)], nodes=nodes)

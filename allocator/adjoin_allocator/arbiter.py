@@ -158,6 +158,14 @@ class Arbiter:
             self._blocked[key] = None if placements is None else self._held_for(pool, others, placements)
         return self._blocked[key]
 
+    def lift(self, claim: Claim) -> bool:
+        """Lets a claim have what is held for it, until the ledger rolls back: for its reasons that is free. Whether
+        there is anything.
+        """
+        mine = [held for held in self._holds.of(claim.pool) if held.claim is claim and held.taken]
+        self._holds.open(mine)
+        return bool(mine)
+
     def close(self) -> Mapping[str, Mapping[str, int]]:
         """Ends the decision; by pool and device name how many free devices are held."""
         return self._holds.lift()

@@ -436,7 +436,8 @@ class _Run:
         ahead: list[Ask] = []
         for found_waiting in self._waiting:
             waiting = self._as_it_stands(found_waiting)
-            gang = waiting.gang
+            gang, mark = waiting.gang, self.ledger.checkpoint()
+            own = self.arbiter.lift(waiting.claim)
             answer: tuple[tuple[Reason, ...], str | None] = ((), waiting.remedy)
             # What a gang that has places already could have besides is not asked here.
             held = None if waiting.reasons or (gang and waiting.placements) else self.arbiter.blocked(waiting.unit)
@@ -452,7 +453,7 @@ class _Run:
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
+                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host, own)
                 found = known.get(key)
                 if found is None:
                     found = self._why(waiting, ahead)
@@ -462,6 +463,7 @@ class _Run:
                 known[key] = found
                 # What would fit but for the quota is not what would make it fit.
                 answer = (found[0], None if waiting.reasons else found[1])
+            self.ledger.roll_back(mark)
             ahead += waiting.asks
             self._add(
                 ClaimPlan(

@@ -162,6 +162,8 @@ def _assert_line(
     what: str,
 ) -> None:
     pool = snapshot.pools[claim.pool]
+    # Several parts of one device are one device.
+    given = {name: list({device.id: device for device in given[name]}.values()) for name in line.requests}
     together = [device for name in line.requests for device in given[name]]
     if line.scope is None:
         values = [attribute_values(device, pool, line.attribute) for device in together]

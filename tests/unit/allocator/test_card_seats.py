@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.support import card_gang_oracle, make
-from tests.support.answers import nodes_of, planned
+from tests.support.answers import codes, nodes_of, of, planned
 from tests.support.strategies import RAIL
 
-from adjoin_allocator import Claim, DeviceID, Memo, PlacedDevice, Placement, Snapshot
+from adjoin_allocator import Alternative, Claim, Code, Device, DeviceID, Memo, Node, PlacedDevice, Placement, Snapshot
 
 GIB = 1024**3
 
@@ -114,3 +115,108 @@ def level_of(snapshot: Snapshot, nodes: list[str]) -> int:
     paths = {tuple(snapshot.nodes[node].labels.get(label) for label in labels) for node in nodes}
     same = [at for at in (0, 1) if len({path[: at + 1] for path in paths}) == 1]
     return max((at for at in same if None not in next(iter(paths))[: at + 1]), default=-1)
+
+
+def cards(**nodes: int) -> tuple[list[Node], list[Device]]:
+    """Nodes in one rack with so many cards of 8 GiB each."""
+    devices = [make.card(f"gpu-{at}", name, "8Gi") for name, count in nodes.items() for at in range(count)]
+    return [make.racked(name, "r1") for name in nodes], devices
+
+
+def world(site: tuple[list[Node], list[Device]], *claims: Claim, **share: Any) -> Snapshot:
+    nodes, devices = site
+    return make.snapshot(devices, claims, pools=[make.fabric_pool()], nodes=nodes, shares=[make.share(**share)])
+
+
+def names(placement: Placement) -> list[str]:
+    return [device.id.device for device in placement.devices]
+
+
+def test_members_share_cards_and_fill_those_that_are_divided_already() -> None:
+    """Nine members of a third of a card each take three cards of one node."""
+    claim = make.gang("claim", make.part(milli=333), replicas=9)
+    held = holding_part("other", make.card("gpu-2", "n1").id, "n1", "1Gi", 334)
+    answer = of(planned(world(cards(n1=4, n2=4), held, claim)))
+    assert {placement.node for placement in answer.placements} == {"n1"}
+    used = sorted(name for placement in answer.placements for name in names(placement))
+    assert used.count("gpu-2") == 2
+    assert len(set(used)) == 4
+
+
+def test_two_parts_of_one_replica_lie_on_two_cards_unless_it_says_otherwise() -> None:
+    apart = make.gang("claim", make.part(milli=500, count=2), replicas=2)
+    answer = of(planned(world(cards(n1=2), apart)))
+    assert [names(placement) for placement in answer.placements] == [["gpu-0", "gpu-1"]] * 2
+    together = make.gang("claim", make.part(milli=500, count=2, same_device=True), replicas=2)
+    answer = of(planned(world(cards(n1=2), together)))
+    assert sorted(names(placement) for placement in answer.placements) == [["gpu-0"] * 2, ["gpu-1"] * 2]
+
+
+def test_a_gang_of_parts_is_placed_whole_or_not_at_all() -> None:
+    claim = make.gang("claim", make.part("3Gi"), replicas=5)
+    snapshot = world(cards(n1=1, n2=1), claim)
+    answer = of(planned(snapshot))
+    assert answer.placements == ()
+    assert [reason.code for reason in answer.reasons] == [Code.SHARE_UNAVAILABLE, Code.GANG_INCOMPLETE]
+    assert answer.reasons[0].message == "needs 5 parts of gpu for 5 members, 4 can be had"
+    assert answer.nearest == "fits with 4 replicas instead of 5"
+    elastic = replace(claim, gang_min=3)
+    assert len(nodes_of(planned(replace(snapshot, claims=(elastic,))))) == 4
+
+
+def test_a_smaller_part_may_be_the_nearest_change() -> None:
+    """One member's part is more than any card has left, and a smaller one is said to do."""
+    claim = make.gang("claim", make.part("7Gi"), replicas=2)
+    held = [holding_part(f"on-{at}", make.card("gpu-0", f"n{at}").id, f"n{at}", "2Gi", 100) for at in (1, 2)]
+    snapshot = world(cards(n1=1, n2=1), *held, claim)
+    answer = of(planned(snapshot))
+    assert [reason.code for reason in answer.reasons][0] is Code.SHARE_UNAVAILABLE
+    assert answer.nearest == "fits with memory 6Gi instead of 7Gi in request gpu"
+    smaller = replace(claim, requests=(make.part("6Gi"),))
+    assert len(nodes_of(planned(replace(snapshot, claims=(*held, smaller))))) == 2
+
+
+def test_better_ways_first_parts_for_those_who_find_no_whole_card() -> None:
+    ask = make.part(milli=500).share
+    ways = (Alternative("whole", 1), Alternative("half", 1, share=ask))
+    claim = make.gang("claim", replace(make.request("gpu", 0), first_of=ways), replicas=3)
+    answer = of(planned(world(cards(n1=1, n2=1), claim)))
+    told = sorted(device.request for placement in answer.placements for device in placement.devices)
+    assert told == ["gpu/half", "gpu/half", "gpu/whole"]
+
+
+def test_a_share_divides_no_more_cards_than_it_may() -> None:
+    """Two cards may be divided: of four members each node takes the two of one card, not three of two."""
+    claim = make.gang("claim", make.part(milli=500), replicas=4)
+    snapshot = world(cards(n1=2, n2=1), claim, max_devices=2)
+    assert len(nodes_of(planned(snapshot))) == 4
+    more = replace(claim, replicas=5, gang_min=5)
+    answer = planned(replace(snapshot, claims=(more,)))
+    assert nodes_of(answer) == []
+    assert codes(answer)[-1] is Code.GANG_INCOMPLETE
+
+
+def test_a_lost_member_gets_its_part_under_the_conditions_of_the_others() -> None:
+    claim = make.gang("claim", make.part(milli=600), replicas=3, required="rack")
+    nodes, devices = cards(n1=1, n2=1, n3=1)
+    nodes[2] = make.racked("n3", "r2")
+    extra = [make.card("gpu-1", "n2", "8Gi"), make.card("gpu-1", "n3", "8Gi")]
+    snapshot = world((nodes, [*devices, *extra]), claim)
+    first = planned(snapshot)
+    settled = make.after(claim, of(first).placements)
+    lost = replace(settled, placed=settled.placed[1:])
+    answer = planned(replace(snapshot, claims=(lost,)))
+    assert [placement.index for placement in of(answer).placements] == [0]
+    assert set(nodes_of(answer)) <= {"n1", "n2"}
+
+
+def test_a_gang_of_parts_beside_nics_keeps_its_lines() -> None:
+    """Parts on the NUMA node of each member's NIC, though the other node's card is emptier."""
+    devices = [make.card(f"gpu-{at}", "n1", "8Gi", numa=at) for at in range(2)]
+    devices += [make.device(f"nic-{at}", "n1", numa=at // 2) for at in range(4)]
+    asked = [make.part(milli=500), make.request("nic"), make.required("NUMANode", "gpu", "nic")]
+    claim = make.gang("claim", *asked, replicas=4)
+    answer = of(planned(world(([make.racked("n1", "r1")], devices), claim)))
+    numa = {"nic-0": "gpu-0", "nic-1": "gpu-0", "nic-2": "gpu-1", "nic-3": "gpu-1"}
+    assert len(answer.placements) == 4
+    assert all(numa[nic] == gpu for gpu, nic in map(names, answer.placements))

@@ -86,11 +86,7 @@ class Arbiter:
         """The tenants of a pool."""
         found = self._accounts.get(pool)
         if found is None:
-            index = self._ledger.pools[pool].index
-            capacity: dict[str, int] = {}
-            for (kind, _), count in index.tally.items():
-                capacity[kind] = capacity.get(kind, 0) + count
-            found = self._accounts[pool] = Accounts(index.pool, capacity, self._ledger.holders[pool].usage)
+            found = self._accounts[pool] = self._ledger.accounts(pool)
         return found
 
     def serve(self, unit: Unit) -> Served:

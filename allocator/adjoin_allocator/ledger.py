@@ -32,7 +32,7 @@ from adjoin_allocator.parts import Parts
 from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
 from adjoin_allocator.snapshot import Claims, Snapshot, path
-from adjoin_allocator.tenancy import WHOLE
+from adjoin_allocator.tenancy import WHOLE, Accounts
 from adjoin_allocator.terms import HoldKind, ReplicaState
 
 
@@ -222,6 +222,14 @@ class Ledger:
                 for kind, milli in self.holders[index.pool.name].cost(position, 0, ((bit, each.share),)).items():
                     cost[kind] = cost.get(kind, 0) + milli
         return cost
+
+    def accounts(self, pool: str) -> Accounts:
+        """The tenants of a pool as the snapshot has them."""
+        index = self.pools[pool].index
+        capacity: dict[str, int] = {}
+        for (kind, _), count in index.tally.items():
+            capacity[kind] = capacity.get(kind, 0) + count
+        return Accounts(index.pool, capacity, self.holders[pool].usage)
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""

@@ -156,21 +156,34 @@ class Accounts:
         return {name: dict(sorted(held.items())) for name, held in sorted(usage.items())}
 
     def portion(self, tenant: str) -> Portion:
-        """The weighted dominant share: the greatest part that a tenant has of any device name, over its weight. Without
-        tenants there is one, whose share decides nothing.
-        """
+        """The weighted dominant share. Without tenants there is one, whose share decides nothing."""
         if not self.pool.tenants:
             return NOTHING
+        share, mine = self.share(tenant), self.pool.tenants.get(tenant)
+        weight = 1 if mine is None else mine.weight
+        return (0, share / weight) if weight > 0 else (1, share)
+
+    def share(self, tenant: str) -> Fraction:
+        """The dominant share: the greatest part that a tenant has of any device name. Without tenants all are one."""
         kinds = {*self._usage.held.get(tenant, {}), *(kind for who, kind in self._given if who == tenant)}
+        if not self.pool.tenants:
+            kinds = set(self._capacity)
         parts = [
-            Fraction(self.held(tenant, kind), self._capacity[kind] * WHOLE)
+            Fraction(self.used(tenant, kind), self._capacity[kind] * WHOLE)
             for kind in kinds
             if self._capacity.get(kind)
         ]
-        share = max(parts, default=Fraction(0))
-        mine = self.pool.tenants.get(tenant)
-        weight = 1 if mine is None else mine.weight
-        return (0, share / weight) if weight > 0 else (1, share)
+        return max(parts, default=Fraction(0))
+
+    def used(self, tenant: str, kind: str) -> int:
+        """What a tenant holds; without tenants what all hold together."""
+        if self.pool.tenants:
+            return self.held(tenant, kind)
+        return sum(held.get(kind, 0) for held in self.usage().values())
+
+    def capacity(self, kind: str) -> int:
+        """How many devices of a name the pool has."""
+        return self._capacity.get(kind, 0)
 
     def limited(self, tenant: str) -> bool:
         """Whether a tenant has any quota."""

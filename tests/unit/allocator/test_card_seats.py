@@ -170,7 +170,7 @@ def test_a_smaller_part_may_be_the_nearest_change() -> None:
     held = [holding_part(f"on-{at}", make.card("gpu-0", f"n{at}").id, f"n{at}", "2Gi", 100) for at in (1, 2)]
     snapshot = world(cards(n1=1, n2=1), *held, claim)
     answer = of(planned(snapshot))
-    assert [reason.code for reason in answer.reasons][0] is Code.SHARE_UNAVAILABLE
+    assert next(reason.code for reason in answer.reasons) is Code.SHARE_UNAVAILABLE
     assert answer.nearest == "fits with memory 6Gi instead of 7Gi in request gpu"
     smaller = replace(claim, requests=(make.part("6Gi"),))
     assert len(nodes_of(planned(replace(snapshot, claims=(*held, smaller))))) == 2

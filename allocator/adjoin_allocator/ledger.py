@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import compress
+from math import inf
 from operator import is_not
 from typing import NamedTuple
 
@@ -147,6 +148,16 @@ class Ledger:
         """Which replicas of the snapshot's claims hold what of a node, and whether it is on its way back."""
         for claim, entry in self._hands.get((pool, position), ()):
             yield claim, entry.replica, entry.mask, entry.back
+
+    def users(self, pool: str, position: int) -> Iterator[tuple[Claim, PlacedReplica, int]]:
+        """Which replicas of the snapshot's claims have what of a node, whole or a part of it; the oldest first."""
+        hands = self._hands.get((pool, position), ())
+
+        def age(hand: tuple[Claim, _Entry]) -> tuple[float, str, int]:
+            claim, entry = hand
+            return inf if claim.created is None else claim.created, claim.uid, entry.replica.index
+
+        yield from ((claim, entry.replica, entry.mask | entry.divided) for claim, entry in sorted(hands, key=age))
 
     def take(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Gives free devices of one node away, to a replica whose pod needs this of the node too."""

@@ -30,6 +30,7 @@ from adjoin_allocator.holders import Holding, preempts
 from adjoin_allocator.holds import Held, Holds
 from adjoin_allocator.hosts import NOTHING as NO_HOST
 from adjoin_allocator.ledger import Ledger
+from adjoin_allocator.lenders import Lenders
 from adjoin_allocator.model import Claim, ClaimUID, Nomination, Pool
 from adjoin_allocator.order import NOTHING, Portion
 from adjoin_allocator.place import Placer
@@ -66,6 +67,7 @@ class Arbiter:
         self._done: dict[ClaimUID, set[int]] = {}
         """By claim the replicas that this decision has placed."""
         self._blocked: dict[tuple[object, ...], Reason | None] = {}
+        self.lenders = Lenders(placer, self._holds, self.accounts, now)
         for claim in sorted(placer.ledger.waiting, key=lambda claim: (_created(claim, now), claim.uid)):
             if claim.nominated and claim.hold is None and claim.pool in placer.ledger.pools:
                 self._renew(claim)
@@ -111,7 +113,7 @@ class Arbiter:
             return promised
         if short:
             message = accounts.sentence(claim.tenant, need, short)
-            remedy = accounts.remedy(claim.tenant, need, short)
+            remedy = self.lenders.remedy(unit, need, short)
             return Served(reasons=(Reason(Code.QUOTA_EXCEEDED, 0, message),), remedy=remedy)
         self._reserve(unit)
         return Served()

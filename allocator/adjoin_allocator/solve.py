@@ -18,7 +18,7 @@ What comes in is never changed, and the same input gives the same plan, with or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from adjoin_allocator.alternatives import label, ways
@@ -46,6 +46,7 @@ from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.shortage import share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, copies, grant
+from adjoin_allocator.tenancy import least_cost
 from adjoin_allocator.terms import Objective, ReplicaState
 from adjoin_allocator.topology import bits
 from adjoin_allocator.units import Served, Unit
@@ -462,7 +463,9 @@ class _Run:
                     found = (found[0], changed(self.placer, whole))
                 known[key] = found
                 # What would fit but for the quota is not what would make it fit.
-                answer = (found[0], None if waiting.reasons else found[1])
+                answer = (found[0], self._affordable(waiting) if waiting.reasons else found[1])
+            if not (waiting.reasons or held or waiting.nominated or waiting.limit) and waits(answer[1] or "fits once "):
+                answer = (answer[0], self._given_back(waiting, ahead) or answer[1])
             self.ledger.roll_back(mark)
             ahead += waiting.asks
             self._add(
@@ -474,6 +477,24 @@ class _Run:
                     nominated=waiting.nominated,
                 )
             )
+
+    def _affordable(self, waiting: _Waiting) -> str | None:
+        """Which smaller claim would have a place, and within its tenant's quota; that of today fits neither."""
+        accounts, tenant = self.arbiter.accounts(waiting.claim.pool), waiting.claim.tenant
+        whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
+        return changed(self.placer, whole, lambda requests: not accounts.short(tenant, least_cost(requests)))
+
+    def _given_back(self, waiting: _Waiting, ahead: Sequence[Ask]) -> str | None:
+        """Which tenant would have to give back what it borrows; nobody who waits before, or is of it, may take that."""
+        pool = waiting.claim.pool
+
+        def rivals(tenant: str) -> Iterator[Ask]:
+            yield from (ask for ask in ahead if ask.pool == pool)
+            for other in self._waiting:
+                if other.claim is not waiting.claim and other.claim.pool == pool and other.claim.tenant == tenant:
+                    yield from other.asks
+
+        return self.arbiter.lenders.given_back(waiting.unit, rivals)
 
     def _as_it_stands(self, waiting: _Waiting) -> _Waiting:
         """Without promises that a claim of higher standing has taken since."""

@@ -220,3 +220,18 @@ def test_a_gang_of_parts_beside_nics_keeps_its_lines() -> None:
     numa = {"nic-0": "gpu-0", "nic-1": "gpu-0", "nic-2": "gpu-1", "nic-3": "gpu-1"}
     assert len(answer.placements) == 4
     assert all(numa[nic] == gpu for gpu, nic in map(names, answer.placements))
+
+
+def test_holders_of_parts_give_way_to_a_gang_of_parts() -> None:
+    """Both members need more than is left beside the parts of lower priority; who has a card alone stays."""
+    claim = make.gang("claim", make.part(milli=600), replicas=2, priority=5)
+    low = [holding_part(f"low-{at}", make.card("gpu-0", f"n{at}").id, f"n{at}", "1Gi", 600) for at in (1, 2)]
+    high = replace(holding_part("high", make.card("gpu-0", "n3").id, "n3", "1Gi", 600), priority=9)
+    nodes, devices = cards(n1=1, n2=1, n3=1)
+    pool = make.fabric_pool(preemption=make.evicting())
+    snapshot = make.snapshot(devices, [*low, high, claim], pools=[pool], nodes=nodes, shares=[make.share()])
+    answer = planned(snapshot)
+    assert {victim.uid for victim in answer.preempted} == {one.uid for one in low}
+    assert [one.index for one in of(answer).nominated] == [0, 1]
+    gone = planned(replace(snapshot, claims=(high, claim)))
+    assert sorted(nodes_of(gone)) == ["n1", "n2"]

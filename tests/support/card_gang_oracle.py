@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from tests.support.gang_oracle import Best, Case, allowed, reach
+from tests.support.gang_oracle import Best, allowed, case_of, reach
 from tests.support.oracle import Bench, takes_claims
 from tests.support.parts_checks import shareable
 
@@ -30,29 +30,9 @@ class Way:
 
 def best(snapshot: Snapshot, claim: Claim) -> Best | None:
     """The best that any way to place the gang reaches, or None when it cannot be placed."""
-    pool = snapshot.pools[claim.pool]
     names = sorted(snapshot.inventory, key=natural_key)
     ways = [list(_ways(snapshot, claim, name)) for name in names]
-    levels = [level.node_label for level in pool.fabric]
-    place = {level.name: at for at, level in enumerate(pool.fabric)}
-    segment = claim.fabric.segment
-    paths = []
-    for name in names:
-        values = [snapshot.nodes[name].labels.get(label) for label in levels]
-        known = values.index(None) if None in values else len(values)
-        paths.append(tuple(value for value in values[:known] if value is not None))
-    case = Case(
-        paths=tuple(paths),
-        levels=len(levels),
-        rooms=tuple(max(way.number for way in here) for here in ways),
-        held=(0,) * len(names),
-        number=claim.replicas,
-        least=claim.gang_min or 1,
-        required=place.get(claim.fabric.required, -1),
-        preferred=place.get(claim.fabric.preferred, -1),
-        size=segment.size if segment else 0,
-        segment_level=place[segment.level] if segment else -1,
-    )
+    case = case_of(snapshot, claim, names, [max(way.number for way in here) for here in ways])
     found = []
     for chosen in product(*ways):
         counts = [way.number for way in chosen]

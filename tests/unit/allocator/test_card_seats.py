@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.support import card_gang_oracle, make
+from tests.support import card_gang_oracle, gang_oracle, make
 from tests.support.answers import codes, nodes_of, of, planned
 from tests.support.strategies import RAIL
 
@@ -102,19 +102,9 @@ def test_a_gang_of_parts_reaches_what_any_could(seed: int, kind: str) -> None:
         nodes = nodes_of(answer)
         assert len(nodes) == wanted.members, claim
         met += 1
-        assert level_of(snapshot, nodes) == wanted.level, claim
+        assert gang_oracle.level_of(snapshot, snapshot.pools[make.POOL], nodes) == wanted.level, claim
     assert met > 15
     assert refused > 3
-
-
-def level_of(snapshot: Snapshot, nodes: list[str]) -> int:
-    """The finest level in one domain of which all of these lie; 2 is a node, -1 none."""
-    if len(set(nodes)) == 1:
-        return 2
-    labels = [level.node_label for level in snapshot.pools[make.POOL].fabric]
-    paths = {tuple(snapshot.nodes[node].labels.get(label) for label in labels) for node in nodes}
-    same = [at for at in (0, 1) if len({path[: at + 1] for path in paths}) == 1]
-    return max((at for at in same if None not in next(iter(paths))[: at + 1]), default=-1)
 
 
 def cards(**nodes: int) -> tuple[list[Node], list[Device]]:

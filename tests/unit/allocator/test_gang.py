@@ -130,21 +130,7 @@ def test_a_gang_reaches_what_any_could(seed: int, values: bool) -> None:
             continue
         assert len(placements) == wanted.members, claim
         met += 1
-        levels = [level.node_label for level in snapshot.pools[make.POOL].fabric]
-        nodes = {placement.node for placement in placements}
-        paths = {tuple(snapshot.nodes[node].labels.get(label) for label in levels) for node in nodes}
-        level = (
-            2
-            if len(nodes) == 1
-            else max(
-                (
-                    at
-                    for at in (0, 1)
-                    if len({path[: at + 1] for path in paths}) == 1 and None not in next(iter(paths))[: at + 1]
-                ),
-                default=-1,
-            )
-        )
+        level = gang_oracle.level_of(snapshot, snapshot.pools[make.POOL], [placement.node for placement in placements])
         assert level == wanted.level, claim
     assert met > 15
     assert refused > 3

@@ -9,15 +9,17 @@ somebody who waits before it, or a claim of the tenant that gives, could take wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 
 from adjoin_allocator.holds import Holds
 from adjoin_allocator.model import Claim, PreemptionRules
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.preemption import Search
+from adjoin_allocator.results import Code
 from adjoin_allocator.tariff import fits
 from adjoin_allocator.tenancy import Accounts, Cost, added, amount
 from adjoin_allocator.terms import Reclaim
-from adjoin_allocator.units import Unit
+from adjoin_allocator.units import Served, Unit
 from adjoin_allocator.victims import Choice, Field, Loss
 
 RULES = PreemptionRules(within_tenant=False, reclaim=Reclaim.ANY)
@@ -39,16 +41,20 @@ class Lenders:
         self._holds = holds
         self._accounts = accounts
         self._now = now
-        self._refused: dict[str, list[tuple[Claim, Cost]]] = {}
-        """By pool who was refused for a quota, and what it would have cost."""
+        self._refused: dict[str, dict[Claim, Cost]] = {}
+        """By pool who was refused for a quota, in the order of service, and what it would have cost."""
 
-    def remedy(self, unit: Unit, need: Cost, short: Sequence[str]) -> str | None:
+    def note(self, claim: Claim, need: Cost, served: Served) -> None:
+        """A claim was refused so much for its quota, if it was."""
+        if any(reason.code is Code.QUOTA_EXCEEDED for reason in served.reasons):
+            self._refused.setdefault(claim.pool, {}).setdefault(claim, need)
+
+    def remedy(self, claim: Claim, need: Cost, short: Sequence[str]) -> str | None:
         """What would lift the quotas that are short: what another tenant borrows of what this one might, or a greater
         quota. None when somebody who was refused before would take that.
         """
-        claim, pool, accounts = unit.claim, unit.pool, self._accounts(unit.pool)
-        before = [(other, cost) for other, cost in self._refused.get(pool, ()) if other is not claim]
-        self._refused.setdefault(pool, []).append((claim, need))
+        pool, accounts = claim.pool, self._accounts(claim.pool)
+        before = [*takewhile(lambda each: each[0] is not claim, self._refused.get(pool, {}).items())]
         lent = None if before else accounts.lent(claim.tenant, need, short)
         if lent is not None:
             giver, lacking = lent

@@ -52,12 +52,13 @@ class Buckets:
         insort(self.states.setdefault((shape, sort, after), []), position)
 
 
-STANDINGS = (Standing.UNHEALTHY, Standing.WITHHELD, Standing.UNGUARDED)
+STANDINGS = (Standing.UNHEALTHY, Standing.QUARANTINED, Standing.WITHHELD, Standing.UNGUARDED)
 """Standings of devices that are there and cannot be given, in the order of `Masks.standing`."""
 
 STATES = {
     Standing.OFFERED: DeviceState.FREE,
     Standing.UNHEALTHY: DeviceState.UNHEALTHY,
+    Standing.QUARANTINED: DeviceState.UNHEALTHY,
     Standing.WITHHELD: DeviceState.UNHEALTHY,
     Standing.UNGUARDED: DeviceState.RESERVED,
     Standing.MISSING: DeviceState.MISSING,

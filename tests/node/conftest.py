@@ -14,14 +14,16 @@ from pathlib import Path
 
 import pytest
 from tests.controlplane import ControlPlane, Group, Options, ensure
+from tests.node.calls import overlaps
 from tests.node.network import GATEWAY, own_network
 from tests.node.node import EXAMPLE_DRIVER, TEST_DRIVER, Node, provide
 from tests.node.requirements import refusal
-from tests.support.double_use import Recorder
+from tests.support.double_use import Recorder, allocated
 from tests.support.installation import Installation, installed
 from tests.support.site import Site
 
 HERE = Path(__file__).parent
+DRIVERS = (TEST_DRIVER, EXAMPLE_DRIVER)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -89,7 +91,7 @@ def control_plane(request: pytest.FixtureRequest, network: None) -> Iterator[Con
 def shared_node(control_plane: ControlPlane) -> Iterator[Node]:
     """The node, with two drivers of four devices each."""
     with Node(control_plane) as made:
-        for driver in (TEST_DRIVER, EXAMPLE_DRIVER):
+        for driver in DRIVERS:
             made.start_driver(driver)
         yield made
 
@@ -97,6 +99,7 @@ def shared_node(control_plane: ControlPlane) -> Iterator[Node]:
 @pytest.fixture
 def node(shared_node: Node) -> Node:
     """The node as a test may expect it: with kubelet and drivers running, whatever the test before has done."""
+    shared_node.repair(*DRIVERS)
     return shared_node
 
 
@@ -108,19 +111,29 @@ def installation(control_plane: ControlPlane) -> Iterator[Installation]:
 
 
 @pytest.fixture
-def adjoin(installation: Installation) -> Iterator[Installation]:
-    """The installation with an operator that runs; a watcher looks for double use as long as the test lasts."""
+def recorder(node: Node, installation: Installation) -> Iterator[Recorder]:
+    """Watches with an operator that runs. Afterwards no device was ever in two hands: neither by the API, nor by what the
+    kubelet asked of the drivers.
+    """
     if not any(operator.process.poll() is None for operator in installation.operators):
         installation.start_operator()
-    with Recorder(installation.plane) as recorder:
-        yield installation
-        recorder.catch_up()
-    assert recorder.violations() == []
+    with Recorder(installation.plane) as watching:
+        yield watching
+        watching.catch_up()
+    assert watching.violations() == []
+    given = {
+        change.obj["metadata"]["uid"]: allocated(change.obj)
+        for change in watching.changes
+        if change.kind == "ResourceClaim" and allocated(change.obj)
+    }
+    for driver in DRIVERS:
+        names = {uid: [name for by, _, name in devices if by == driver.name] for uid, devices in given.items()}
+        assert overlaps(node.calls(driver), names) == []
 
 
 @pytest.fixture
-def site(node: Node, adjoin: Installation) -> Iterator[Site]:
+def site(node: Node, recorder: Recorder) -> Iterator[Site]:
     """A namespace of the test's own; pools are made by the test."""
-    made = Site.open(adjoin.plane, "real")
+    made = Site.open(node.plane, "real")
     yield made
     made.close()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 import signal
 import sys
 import time
@@ -29,6 +28,7 @@ from tests.controlplane.sandbox import Sandbox, SupervisorGone
 from tests.controlplane.server import ControlPlane, StartError
 from tests.controlplane.system import static_busybox
 from tests.node import configuration, image, keeper
+from tests.node.calls import UID, Call, read_calls
 from tests.node.network import GATEWAY, NODE_ADDRESS, OUTER_LINK, PREFIX_LENGTH
 
 HERE = Path(__file__).resolve().parent
@@ -36,7 +36,6 @@ KUBELET = "kubelet"
 CONTAINERD = "containerd"
 START_SECONDS = 180.0
 POLL_SECONDS = 0.1
-UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 T = TypeVar("T")
 
 
@@ -243,7 +242,11 @@ class Node:
     def prepared(self, driver: Driver) -> set[str]:
         """UIDs of the ResourceClaims that the driver has prepared and not unprepared: each has a CDI file until then."""
         files = [path.name for path in (self.root / "cdi").iterdir() if driver.name in path.name]
-        return {found.group() for name in files for found in UID.finditer(name)}
+        return {uid for name in files for uid in UID.findall(name)}
+
+    def calls(self, driver: Driver) -> list[Call]:
+        """What the kubelet has asked of the driver and got, from the beginning on."""
+        return read_calls(self.log(driver.name))
 
     # ---------------------------------------------------------------- disturbing it
 
@@ -271,9 +274,17 @@ class Node:
 
         self._wait_for(f"node {self.name} Ready", ready)
 
-    def running(self) -> set[str]:
-        """Names of the processes that run."""
-        return set(self._running().running())
+    def repair(self, *drivers: Driver) -> None:
+        """Starts what does not run of kubelet and drivers, and waits until all is as in the beginning."""
+        running = self._running().running()
+        if KUBELET not in running:
+            self.start_kubelet()
+        for driver in drivers:
+            if driver.name not in running:
+                self.start_driver(driver, wait=False)
+        self.wait_ready()
+        for driver in drivers:
+            self.wait_published(driver)
 
     # ---------------------------------------------------------------- within
 

@@ -136,4 +136,6 @@ def site(node: Node, recorder: Recorder) -> Iterator[Site]:
     """A namespace of the test's own; pools are made by the test."""
     made = Site.open(node.plane, "real")
     yield made
+    # Pods do not end while their driver is away.
+    node.repair(*DRIVERS)
     made.close()

@@ -112,30 +112,35 @@ def installation(control_plane: ControlPlane) -> Iterator[Installation]:
 
 @pytest.fixture
 def recorder(node: Node, installation: Installation) -> Iterator[Recorder]:
-    """Watches with an operator that runs. Afterwards no device was ever in two hands: neither by the API, nor by what the
-    kubelet asked of the drivers.
-    """
+    """Watches, with an operator that runs. Afterwards no device was ever in two hands by what the API said."""
     if not any(operator.process.poll() is None for operator in installation.operators):
         installation.start_operator()
     with Recorder(installation.plane) as watching:
         yield watching
         watching.catch_up()
     assert watching.violations() == []
-    given = {
-        change.obj["metadata"]["uid"]: allocated(change.obj)
-        for change in watching.changes
-        if change.kind == "ResourceClaim" and allocated(change.obj)
-    }
-    for driver in DRIVERS:
-        names = {uid: [name for by, _, name in devices if by == driver.name] for uid, devices in given.items()}
-        assert overlaps(node.calls(driver), names) == []
 
 
 @pytest.fixture
-def site(node: Node, recorder: Recorder) -> Iterator[Site]:
+def corner(node: Node, recorder: Recorder) -> Iterator[Site]:
     """A namespace of the test's own; pools are made by the test."""
     made = Site.open(node.plane, "real")
     yield made
     # Pods do not end while their driver is away.
     node.repair(*DRIVERS)
     made.close()
+
+
+@pytest.fixture
+def site(corner: Site, node: Node, recorder: Recorder) -> Iterator[Site]:
+    """The same. Afterwards no device was ever in two hands by what the kubelet asked of the drivers either."""
+    yield corner
+    recorder.catch_up()
+    given = {
+        change.obj["metadata"]["uid"]: allocated(change.obj)
+        for change in recorder.changes
+        if change.kind == "ResourceClaim" and allocated(change.obj)
+    }
+    for driver in DRIVERS:
+        names = {uid: [name for by, _, name in devices if by == driver.name] for uid, devices in given.items()}
+        assert overlaps(node.calls(driver), names) == []

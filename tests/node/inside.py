@@ -30,11 +30,12 @@ def make_file_systems(root: Path, logs: Path) -> None:
         mount("--bind", folder, folder)
     for folder in ("/run", "/var/lib", "/var/log"):
         mount("-t", "tmpfs", "-o", MEMORY_LIMIT, "tmpfs", folder)
-    # What containers print is kept with the other logs; what drivers prepare is read by the tests; the test driver wants
-    # its folder made.
+    # What containers print is kept with the other logs; what drivers prepare and what pods write down is read by the
+    # tests; the test driver wants its folder made.
     for kept, place in (
         ("logs/pods", "/var/log/pods"),
         ("cdi", "/run/cdi"),
+        ("journal", "/run/journal"),
         ("plugins", "/var/lib/kubelet/plugins"),
     ):
         (root / kept).mkdir(parents=True, exist_ok=True)

@@ -82,6 +82,8 @@ def remove_stale_cgroups() -> None:
 
 def enter_network(address: str, gateway: str, link: str) -> None:
     """Leaves for a new network namespace; a pair of links connects it with the one left behind."""
+    # That of a node before it goes away a moment after its namespace.
+    subprocess.run(["ip", "link", "delete", link], check=False, stderr=subprocess.DEVNULL)
     outside = os.open("/proc/self/ns/net", os.O_RDONLY)
     _system("unshare", CLONE_NEWNET)
     inside = os.open("/proc/self/ns/net", os.O_RDONLY)

@@ -32,6 +32,8 @@ from tests.node.calls import UID, Call, read_calls
 from tests.node.network import GATEWAY, NODE_ADDRESS, OUTER_LINK, PREFIX_LENGTH
 
 HERE = Path(__file__).resolve().parent
+JOURNAL = "/run/journal"
+"""A folder on the node that tests may mount into pods; outside it is `journal` below the node's root."""
 KUBELET = "kubelet"
 CONTAINERD = "containerd"
 START_SECONDS = 180.0
@@ -59,8 +61,25 @@ def provide(report: Report = to_stderr) -> dict[str, Path]:
     return {**ensure(*NODE, report=report), "busybox": static_busybox(cache_root())}
 
 
+def within(hostname: str) -> Callable[[Sandbox, list[str]], list[str]]:
+    """How a sandbox is put into namespaces of a node: what its supervisor starts then runs there."""
+
+    def wrapped(sandbox: Sandbox, supervisor: list[str]) -> list[str]:
+        logs = sandbox.logs_kept_in.parent
+        logs.mkdir(parents=True, exist_ok=True)
+        script = [sys.executable, "-I", "-S"]
+        return [
+            *script, str(HERE / "keeper.py"), str(sandbox.root),
+            f"{NODE_ADDRESS}/{PREFIX_LENGTH}", f"{GATEWAY}/{PREFIX_LENGTH}", OUTER_LINK,
+            *script, str(HERE / "inside.py"), hostname, str(sandbox.root), str(logs),
+            *supervisor,
+        ]  # fmt: skip
+
+    return wrapped
+
+
 class Node:
-    """Used once, as context manager. `name` is the Node object's."""
+    """A context manager. `name` is the Node object's. Stopped and started again it is a new machine of that name."""
 
     def __init__(self, plane: ControlPlane, name: str = "node-a", *, report: Report = to_stderr) -> None:
         self.plane = plane
@@ -79,7 +98,7 @@ class Node:
         self._programs = provide(self._report)
         archive = image.oci_archive(self._programs["busybox"], platform.machine())
         try:
-            self._sandbox = Sandbox(f"node-{self.name}", self._within)
+            self._sandbox = Sandbox(f"node-{self.name}", within(self.name))
             self._write_files(archive)
             self._launch(CONTAINERD)
             self._import_images()
@@ -119,18 +138,6 @@ class Node:
             self._sandbox = None
             if kept is not None:
                 self._report(f"node {self.name}: logs kept in {kept}")
-
-    def _within(self, sandbox: Sandbox, supervisor: list[str]) -> list[str]:
-        """The supervisor's command, wrapped into namespaces."""
-        logs = sandbox.logs_kept_in.parent
-        logs.mkdir(parents=True, exist_ok=True)
-        script = [sys.executable, "-I", "-S"]
-        return [
-            *script, str(HERE / "keeper.py"), str(sandbox.root),
-            f"{NODE_ADDRESS}/{PREFIX_LENGTH}", f"{GATEWAY}/{PREFIX_LENGTH}", OUTER_LINK,
-            *script, str(HERE / "inside.py"), self.name, str(sandbox.root), str(logs),
-            *supervisor,
-        ]  # fmt: skip
 
     def _write_files(self, archive: bytes) -> None:
         config, programs = self.root / "config", self._programs

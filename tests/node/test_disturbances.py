@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.node import journal
 from tests.node.containers import devices_within
 from tests.node.node import TEST_DRIVER, Node
 from tests.node.pools import chosen, kind, pool
@@ -101,31 +102,41 @@ def test_a_pod_bound_while_the_driver_is_down_starts_with_its_devices_when_it_re
     assert devices_within(site.plane, site.namespace, "early", TEST_DRIVER) == had
 
 
-def test_a_device_force_deleted_while_the_driver_is_down_is_not_used_twice(site: Site, node: Node) -> None:
-    """The kubelet cannot unprepare it before the driver is back, and only then may another pod have it."""
-    pool(site, node, TEST_DRIVER)
-    site.ask("all", {DEVICE: TEST_DRIVER.devices})
-    site.create(pod("worker", "all"))
-    site.wait_running("worker")
+def test_the_container_of_a_force_deleted_pod_has_ended_before_another_begins_whatever_the_driver_does(
+    corner: Site, node: Node
+) -> None:
+    """The driver is down, so the kubelet cannot unprepare what the container had; the container itself it can end.
+
+    It asks the driver to prepare the devices for the next pod a moment before it asks to unprepare them for the one
+    before, since it tries the latter again only now and then: `docs/testing.md` has this known limit.
+    """
+    journal.clear(node)
+    pool(corner, node, TEST_DRIVER)
+    corner.ask("all", {DEVICE: TEST_DRIVER.devices})
+    corner.create(journal.worker("worker", "all"))
+    corner.wait_running("worker")
     node.stop_driver(TEST_DRIVER)
-    site.delete("Pod", "worker", gracePeriodSeconds=0)
-    site.delete("DeviceClaim", "all")
-    site.ask("next", {DEVICE: TEST_DRIVER.devices})
-    site.create(pod("successor", "next"))
-    site.wait_gone("DeviceClaim", "all")
-    slices_gone(site, node)
+    corner.delete("Pod", "worker", gracePeriodSeconds=0)
+    corner.delete("DeviceClaim", "all")
+    corner.ask("next", {DEVICE: TEST_DRIVER.devices})
+    corner.create(journal.worker("successor", "next"))
+    corner.wait_gone("DeviceClaim", "all")
+    slices_gone(corner, node)
     node.start_driver(TEST_DRIVER)
-    site.wait_running("successor")
-    assert len(devices_within(site.plane, site.namespace, "successor", TEST_DRIVER)) == TEST_DRIVER.devices
+    corner.wait_running("successor")
+    assert len(devices_within(corner.plane, corner.namespace, "successor", TEST_DRIVER)) == TEST_DRIVER.devices
+    lines = [(line.who, line.what) for line in journal.read(node)]
+    assert lines == [("worker", "begin"), ("worker", "end"), ("successor", "begin")]
 
 
-def test_claims_of_a_deleted_node_end_and_the_node_serves_again_when_it_returns(site: Site, node: Node) -> None:
+def test_claims_of_a_lost_node_end_and_a_new_machine_of_its_name_serves(site: Site, node: Node) -> None:
+    """The machine is gone with all that ran on it, and somebody says so by deleting the Node object."""
     pool(site, node, TEST_DRIVER)
     site.ask("lost", {DEVICE: TEST_DRIVER.devices})
     site.create(pod("worker", "lost"))
     site.wait_running("worker")
 
-    node.stop_kubelet()
+    node.stop()
     site.plane.request("DELETE", f"/api/v1/nodes/{node.name}")
     site.wait_gone("Pod", "worker")
     site.delete("DeviceClaim", "lost")
@@ -134,6 +145,7 @@ def test_claims_of_a_deleted_node_end_and_the_node_serves_again_when_it_returns(
     site.create(pod("late", "late"))
     eventually(lambda: site.claim("late"), reasons, what="a reason")
 
-    node.start_kubelet()
+    node.start()
+    node.start_driver(TEST_DRIVER)
     site.wait_running("late")
     assert len(devices_within(site.plane, site.namespace, "late", TEST_DRIVER)) == TEST_DRIVER.devices

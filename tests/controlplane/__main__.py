@@ -17,7 +17,8 @@ import signal
 import sys
 from types import FrameType
 
-from tests.controlplane.build import BuildError, ensure
+from tests.controlplane.build import ensure
+from tests.controlplane.errors import BuildError
 from tests.controlplane.nodes import create_objects, simulated_node, wait_nodes_ready
 from tests.controlplane.options import Options
 from tests.controlplane.recipes import NODE, ORDINARY, Group

@@ -30,9 +30,9 @@ class Options:
     with 40 s make 100 writes a second; benchmarks raise it. The controller manager's patience grows in the same
     proportion.
 
-    `gateway` is the address, within this network namespace, by which real kubelets reach the API server. It then listens
-    on every address of the namespace, so let that be one made for the tests; kubelets are known by certificate, may do
-    what the Node authorizer and NodeRestriction let them, and are asked for logs and exec.
+    `gateway` is the address, within this network namespace, by which real kubelets reach the API server. It then
+    listens on every address of the namespace, so let that be one made for the tests; kubelets are known by certificate,
+    may do what the Node authorizer and NodeRestriction let them, and are asked for logs and exec.
     """
 
     controller_manager: bool = True

@@ -173,7 +173,8 @@ def _node_recipe(group: Group) -> Recipe:
         programs = {"runc": "."}
     elif group is Group.CNI:
         module, hint = "github.com/containernetworking/plugins", "half a minute"
-        programs = {name.rsplit("/")[-1]: f"plugins/{name}" for name in ("main/ptp", "main/loopback", "ipam/host-local")}
+        places = ("main/ptp", "main/loopback", "ipam/host-local")
+        programs = {place.split("/")[1]: f"plugins/{place}" for place in places}
     else:
         module, hint = "sigs.k8s.io/dra-example-driver", "1 to 2 minutes"
         programs = {"dra-example-driver": "cmd/dra-example-kubeletplugin"}

@@ -1,7 +1,7 @@
 """What is built or packed from the machine's own packages: a static busybox, and libseccomp to link runc with.
 
-Comes in: a folder to keep things in. Goes out: paths, and the environment in which `go build` finds the library. What is
-installed is used; else the Debian package is fetched by apt-get and only unpacked into that folder. Nothing is ever
+Comes in: a folder to keep things in. Goes out: paths, and the environment in which `go build` finds the library. What
+is installed is used; else the Debian package is fetched by apt-get and only unpacked into that folder. Nothing is ever
 installed, and no list of packages is renewed. `BuildError` says what to install where neither works.
 """
 

@@ -57,7 +57,7 @@ def network() -> str:
 
 def kubelet(*, address: str, client_ca: Path, cgroup: str) -> str:
     """KubeletConfiguration. Its serving certificate is self-made; `cgroup` is the only one below which it works."""
-    never = {name: "0%" for name in ("nodefs.available", "nodefs.inodesFree", "imagefs.available")}
+    never = dict.fromkeys(("nodefs.available", "nodefs.inodesFree", "imagefs.available"), "0%")
     return json.dumps(
         {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",

@@ -1,4 +1,4 @@
-"""What every test on a real node shares: one control plane, one node with two drivers, and Adjoin installed by its charts.
+"""What every test on a real node shares: one control plane, one node with two drivers, Adjoin installed by its charts.
 
 These tests run only when asked for (`make test-node`, or `pytest -m node` as root): they need root and programs that
 the other tests do not. Everything runs in a network namespace made for them.

@@ -16,7 +16,7 @@ from typing import Any
 # `registry.test/workload:1` is what the pods of all cluster tests name.
 WORKLOAD = "registry.test/workload:1"
 PAUSE = "registry.test/pause:1"
-APPLETS = ("cat", "date", "echo", "env", "false", "grep", "id", "ls", "sed", "sh", "sleep", "sort", "test", "touch", "tr", "true")
+APPLETS = ("cat", "echo", "env", "false", "sed", "sh", "sleep", "sort", "test", "tr", "true")
 # Sleeps until it is told to end, and then ends at once.
 COMMAND = ("/bin/sh", "-c", 'trap "exit 0" TERM INT; while :; do sleep 3600 & wait; done')
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

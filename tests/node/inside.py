@@ -1,9 +1,10 @@
 """The first process inside of a node's namespaces: makes its file systems, starts the supervisor, reaps what is left.
 
-Run as a script by keeper.py, standard library only: `inside.py HOSTNAME ROOT LOGS SUPERVISOR…`. Standard input and output
-are the supervisor's. It ends when the supervisor does, and all other processes of the namespace then end with it.
+Run as a script by keeper.py, standard library only: `inside.py HOSTNAME ROOT LOGS SUPERVISOR…`. Standard input and
+output are the supervisor's. It ends when the supervisor does, and all other processes of the namespace end with it.
 
-The machine's files are seen read-only, but for ROOT and LOGS; /run, /var/lib and /var/log are empty and in memory.
+The machine's files are seen read-only, but for ROOT and LOGS; /run, /var/lib and /var/log are empty and in memory. So
+the kubelet knows of no disk that could fill, which its log tells every ten seconds.
 """
 
 from __future__ import annotations

@@ -23,7 +23,8 @@ DEVICES = r"""$(env | sed -n 's/^GPU_DEVICE_[0-9]*=//p' | sort | tr '\n' ' ')"""
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`who` is a pod or a phase with the claim; `devices` are those within the container, `told` those of ADJOIN_DEVICES."""
+    """`who` is a pod, or a phase with its claim; `devices` are those within the container, `told` those of
+    ADJOIN_DEVICES."""
 
     who: str
     what: str
@@ -74,10 +75,11 @@ def worker(name: str, claim: str) -> dict[str, Any]:
     """A pod that needs a moment to end when it is asked to."""
     made = pod(name, claim)
     spec = made["spec"]
-    stop = f"sleep 1; {_write(name, 'end')}; exit 0"
+    stop = _quoted(f"sleep 1; {_write(name, 'end')}; exit 0")
+    script = f"trap '{stop}' TERM\n{_write(name, 'begin')}\nwhile true; do sleep 0.1; done"
     spec["terminationGracePeriodSeconds"] = 30
     spec["containers"][0] |= {
-        "command": ["sh", "-c", f"trap '{_quoted(stop)}' TERM\n{_write(name, 'begin')}\nwhile true; do sleep 0.1; done"],
+        "command": ["sh", "-c", script],
         "volumeMounts": [MOUNT],
     }
     spec["volumes"] = [VOLUME]

@@ -1,9 +1,9 @@
 """`Node`: a real Kubernetes node (kubelet, containerd, DRA drivers) for as long as a `with` block lasts.
 
-Comes in: a running `ControlPlane` with a gateway, in a network namespace of the tests' own (`network.own_network`). Goes
-out: a Node object that is Ready, pods that really run, and ways to disturb it. Everything lives in namespaces behind
-`keeper.py`, which leaves nothing of it, also when this program is killed. Processes are held by the same supervisor
-that holds a control plane's.
+Comes in: a running `ControlPlane` with a gateway, in a network namespace of the tests' own (`network.own_network`).
+Goes out: a Node object that is Ready, pods that really run, and ways to disturb it. Everything lives in namespaces
+behind `keeper.py`, which leaves nothing of it, also when this program is killed. Processes are held by the same
+supervisor that holds a control plane's.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ KUBELET = "kubelet"
 CONTAINERD = "containerd"
 START_SECONDS = 180.0
 POLL_SECONDS = 0.1
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 T = TypeVar("T")
 
 
@@ -233,8 +234,8 @@ class Node:
 
     def published(self, driver: Driver) -> list[dict[str, Any]]:
         """The driver's ResourceSlices of this node."""
-        selector = f"fieldSelector=spec.nodeName={self.name},spec.driver={driver.name}"
-        found: list[dict[str, Any]] = self.plane.request("GET", f"/apis/resource.k8s.io/v1/resourceslices?{selector}")["items"]  # fmt: skip
+        query = f"resourceslices?fieldSelector=spec.nodeName={self.name},spec.driver={driver.name}"
+        found: list[dict[str, Any]] = self.plane.request("GET", f"/apis/resource.k8s.io/v1/{query}")["items"]
         return found
 
     def wait_published(self, driver: Driver) -> None:
@@ -247,7 +248,7 @@ class Node:
         self._wait_for(f"the ResourceSlices of {driver.name}", all_there)
 
     def prepared(self, driver: Driver) -> set[str]:
-        """UIDs of the ResourceClaims that the driver has prepared and not unprepared: each has a CDI file until then."""
+        """UIDs of the ResourceClaims that the driver has prepared and not unprepared: each has a CDI file till then."""
         files = [path.name for path in (self.root / "cdi").iterdir() if driver.name in path.name]
         return {uid for name in files for uid in UID.findall(name)}
 
@@ -267,7 +268,7 @@ class Node:
         self._launch(KUBELET)
         self.wait_ready(since)
 
-    def wait_ready(self, since: datetime = datetime.min.replace(tzinfo=UTC)) -> None:
+    def wait_ready(self, since: datetime = LONG_AGO) -> None:
         """Until the Node object is Ready, by a report of the kubelet not older than `since`."""
 
         def ready() -> bool | None:

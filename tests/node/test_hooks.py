@@ -43,7 +43,7 @@ def test_init_runs_before_the_pod_and_cleanup_between_its_end_and_the_next(site:
         who = f"{phase} {site.namespace}/{claim}"
         return [Line(who, what, all_devices, all_devices) for what in ("begin", "end")]
 
-    eventually(lambda: journal.read(node)[-1:], lambda last: last and last[0].who == "two", what="the second pod's line")
+    eventually(lambda: journal.read(node)[-1].who, lambda who: who == "two", what="the second pod's line")
     assert journal.read(node) == [
         *hook("init", "first"),
         Line("one", "begin", all_devices),
@@ -93,7 +93,7 @@ def test_a_device_that_could_not_be_cleaned_is_given_to_nobody(site: Site, node:
     site.delete("DeviceClaim", "dirty")
     site.wait_gone("DeviceClaim", "dirty")
     site.ask("all", {DEVICE: COUNT})
-    eventually(lambda: reasons(site.claim("all")), lambda seen: "Quarantined" in seen, what="a claim that wants it waits")
+    eventually(lambda: reasons(site.claim("all")), lambda seen: "Quarantined" in seen, what="who wants it waits")
     site.ask("rest", {DEVICE: COUNT - 1})
     site.create(journal.worker("rest", "rest"))
     site.wait_running("rest")

@@ -23,7 +23,8 @@ from tests.node.node import within
 with own_network():
     sandbox = Sandbox("killed", within("node-k"))
     # A process that was disowned, as containers are, beside one that the supervisor knows.
-    sandbox.start("one", ("sh", "-c", "sleep 1000 & exec sleep 1000"), sandbox.root / "one.log", {"PATH": "/usr/bin:/bin"})
+    command = ("sh", "-c", "sleep 1000 & exec sleep 1000")
+    sandbox.start("one", command, sandbox.root / "one.log", {"PATH": "/usr/bin:/bin"})
     print(sandbox.root, sandbox.supervisor_pid, flush=True)
     time.sleep(1000)
 """
@@ -43,7 +44,8 @@ class Owned:
         alive = [pid for pid in (self.keeper, *sorted(self.processes)) if running(pid)]
         name = keeper.cgroup_name(self.keeper)
         cgroups = [top / name for top in keeper.hierarchies() if (top / name).exists()]
-        return [*(f"process {pid}" for pid in alive), *map(str, cgroups), *([str(self.root)] if self.root.exists() else [])]
+        folders = [self.root] if self.root.exists() else []
+        return [*(f"process {pid}" for pid in alive), *map(str, cgroups), *map(str, folders)]
 
 
 def running(pid: int) -> bool:

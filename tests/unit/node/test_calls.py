@@ -51,8 +51,10 @@ def line(verb: str, what: str, text: str, version: str = "v1") -> str:
         ),
         pytest.param(
             [
-                line("Prepare", "handling request", f"&Request{{Claims:[]*Claim{{&Claim{{UID:{A},}},}}}}", "v1beta1"),
-                line("Unprepare", "handling request succeeded", f"&R{{map[string]*N{{{A}: &N{{Error:,}},}}}}", "v1beta1"),
+                line("Prepare", "handling request", f"&R{{Claims:[]*Claim{{&Claim{{UID:{A},}},}}}}", "v1beta1"),
+                line(
+                    "Unprepare", "handling request succeeded", f"&R{{map[string]*N{{{A}: &N{{Error:,}}}}}}", "v1beta1"
+                ),
             ],
             [Call(Verb.PREPARE, frozenset({A})), Call(Verb.UNPREPARE, frozenset({A}))],
             id="an older driver writes it another way",
@@ -86,7 +88,7 @@ DEVICES = {A: ["d0", "d1"], B: ["d1"], C: ["d2"]}
         pytest.param([prepare(A), unprepare(A), prepare(B)], DEVICES, [], id="one after the other"),
         pytest.param([prepare(A), prepare(C)], DEVICES, [], id="different devices at once"),
         pytest.param([prepare(A), prepare(A)], DEVICES, [], id="the same again, as after a restart of the kubelet"),
-        pytest.param([prepare(A), prepare(B)], DEVICES, ["call 1: d1 is prepared for"], id="before the first had ended"),
+        pytest.param([prepare(A), prepare(B)], DEVICES, ["call 1: d1 is prepared for"], id="before the first ended"),
         pytest.param([prepare(A, B)], DEVICES, ["call 0: d1 is prepared for"], id="in one request"),
         pytest.param(
             [prepare(A), prepare(B), unprepare(A), prepare(A)],

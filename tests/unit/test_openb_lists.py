@@ -22,7 +22,9 @@ def _file(tmp_path: Path, text: str) -> Path:
     [
         pytest.param(PODS + "a,100,200,1,500\n", Pod(100, 200, 1, 500, frozenset()), id="no models"),
         pytest.param(PODS + "a,,,1,\n", Pod(0, 0, 1, 1000, frozenset()), id="empty values, a whole card"),
-        pytest.param(PODS + "a,1.0,2e1,2.0,1000.0\n", Pod(1, 20, 2, 1000, frozenset()), id="whole numbers with a point"),
+        pytest.param(
+            PODS + "a,1.0,2e1,2.0,1000.0\n", Pod(1, 20, 2, 1000, frozenset()), id="whole numbers with a point"
+        ),
         pytest.param(
             "\ufeffcolour,gpu_milli,num_gpu, memory_mib,cpu_milli,gpu_spec,name\nred,7,1,8,9, X | Y |,a\n\n",
             Pod(9, 8, 1, 7, frozenset({"X", "Y"})),

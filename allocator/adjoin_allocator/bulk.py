@@ -33,6 +33,9 @@ MARGINS = (0.02, 0.0, 0.08, 0.01, 0.045, 0.015, 0.03, 0.005, 0.06)
 """Parts of the hosts that the program keeps back, to be tried in turn: without any what it takes may need every core,
 and then cannot be dealt out; the one with which most is placed counts."""
 
+NEAR = 0.0005
+"""Of what a program takes so little may be left for another try not to be worth its work."""
+
 MILLISECONDS = 100
 """Budget of the pool that each try takes."""
 
@@ -86,10 +89,13 @@ def bulk(placer: Placer, asks: Sequence[Ask]) -> Iterator[tuple[int, Spot]]:
     here = [_site(appraiser.stock, rows) for rows in sites]
     best: tuple[int, list[_Dealt]] = (0, [])
     for margin in MARGINS[: budget // MILLISECONDS]:
-        dealt = list(_deal(appraiser.stock, pack(here, orders, margin), listed, sites))
+        packing = pack(here, orders, margin)
+        dealt = list(_deal(appraiser.stock, packing, listed, sites))
         milli = sum(kind.milli for each in dealt for kind in each.kinds)
         if milli > best[0]:
             best = milli, dealt
+        if milli >= (1 - NEAR) * packing.milli:
+            break
     for kind in listed:
         kind.members.reverse()
     for each in best[1]:

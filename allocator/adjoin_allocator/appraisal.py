@@ -46,7 +46,8 @@ def _loss(z: float) -> float:
     return exp(-z * z / 2) / sqrt(2 * pi) - z * (1 - erf(z / sqrt(2))) / 2
 
 
-_LOSS = np.array([*(_loss(at / _PER_STEP) for at in range(_LAST)), 0.0])
+_LOST = [*(_loss(at / _PER_STEP) for at in range(_LAST)), 0.0]
+_LOSS = np.array(_LOST)
 
 
 def stepped(amount: float) -> float:
@@ -74,7 +75,9 @@ class Strand:
         self._all = len(some) == len(needs)
         self._mean = np.array([need.mean for need in some])[:, None, None]
         # Without deviation the table is left at once on either side.
-        self._deviation = np.array([need.deviation or need.mean * 1e-9 for need in some])[:, None, None]
+        deviations = [need.deviation or need.mean * 1e-9 for need in some]
+        self._deviation = np.array(deviations)[:, None, None]
+        self._each = list(zip(self._rows, (need.mean for need in some), deviations, strict=True))
 
     def idle(self, worth: Floats, left: Integers) -> Floats:
         """Cards (not millionths) that are expected to idle: `worth` is by node and choice what cards are left, `left`
@@ -97,6 +100,18 @@ class Strand:
         lost += np.maximum(gap, 0.0, out=gap)
         lost /= self._mean
         found: Floats = np.minimum(lost, worth, out=lost).sum(axis=0)
+        return found
+
+    def idle_on(self, worth: float, left: tuple[int, int]) -> float:
+        """The same of one node and choice, to the last bit: for a few of them arrays cost more than they save."""
+        found, root = 0.0, sqrt(worth)
+        for at, mean, deviation in self._each:
+            gap = worth * mean - left[at]
+            spread = root * deviation + 1e-150
+            lost = _LOST[int(min(abs(gap) / spread * _PER_STEP, _LAST) + 0.5)] * spread
+            if gap > 0.0:
+                lost += gap
+            found += min(lost / mean, worth)
         return found
 
 

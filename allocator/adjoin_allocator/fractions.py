@@ -35,6 +35,9 @@ FINE = 50
 KNOWN = 1 << 22
 """How many costs of wishes on nodes are kept."""
 
+FEW = 24
+"""Up to so many nodes are looked at one by one."""
+
 LOG = 1 << 20
 """How many changes are logged until all is looked at again."""
 
@@ -79,7 +82,7 @@ class _Valuation:
         cards: By node what its cards are worth.
         seen: How much of the log was heeded there.
         known: What wishes cost.
-        keys: By share and sizes of a part the keys of cards, as `worth` is ordered.
+        keys: By sizes of a part the keys of cards, as `worth` is ordered.
     """
 
     worth: Integers
@@ -87,7 +90,12 @@ class _Valuation:
     cards: Floats
     seen: int = 0
     known: dict[Wish, _Costs] = field(default_factory=dict)
-    keys: dict[tuple[int, ...], Integers] = field(default_factory=dict)
+    keys: dict[tuple[int, ...], tuple[Integers, list[int]]] = field(default_factory=dict)
+    listed: list[int] = field(init=False)
+    """The same as `worth`."""
+
+    def __post_init__(self) -> None:
+        self.listed = self.worth.tolist()
 
 
 class Appraiser:
@@ -186,10 +194,70 @@ class Appraiser:
                 valuation.known.clear()
             kept = valuation.known[wish] = _Costs(self._local(valuation, wish, slice(None)), len(log))
         elif kept.seen < len(log):
-            rows = _recent(log, kept.seen, self.stock.shape[0])
-            kept.costs[rows] = self._local(valuation, wish, rows)
+            changed = {*log[kept.seen :]} if len(log) - kept.seen <= 2 * FEW else ()
+            if 0 < len(changed) <= FEW and self._light(wish):
+                for position in changed:
+                    kept.costs[position] = self._node(valuation, wish, position)
+            else:
+                rows = _recent(log, kept.seen, self.stock.shape[0])
+                kept.costs[rows] = self._local(valuation, wish, rows)
             kept.seen = len(log)
         return kept.costs
+
+    def _light(self, wish: Wish) -> bool:
+        """Whether `_node` can tell what it costs."""
+        light = not wish.parts or (wish.parts == 1 and not wish.of_each.bytes and not self.stock.heavy)
+        return light and self.stock.shape[1] < _WAYS
+
+    def _node(self, valuation: _Valuation, wish: Wish, position: int) -> list[int]:
+        """What `_local` says of one node, without arrays."""
+        stock = self.stock
+        standing, place, (free, _, cpu, memory) = stock.node(position)
+        ways = wish.parts + 1 if wish.parts else 1
+        left = cpu - wish.cpu_milli, memory - wish.memory_kib
+        if left[0] < 0 or left[1] < 0 or stock.closed[position]:
+            return [_NEVER] * ways
+        keys = [(wish.count * UNIT << _SHIFT, wish.count)]
+        if wish.parts:
+            opened, fresh = self._cheapest(valuation, wish, position)
+            keys = [(opened[0], 0), (fresh[0], 1)]
+        elif wish.count:
+            mask = stock.mask(wish)
+            usable = free.bit_count()
+            if mask is not None:
+                usable = sum(each for each, card in zip(mask[position].tolist(), standing, strict=True) if card == 1)
+            if usable < wish.count:
+                return [_NEVER]
+        worth = valuation.listed
+        cards = float(sum([worth[each] for each in place]))
+        before = valuation.strand.idle_on(cards / UNIT, (cpu, memory))
+        found, grain, whole = [], _grain(wish), free.bit_count()
+        for key, opened_cards in keys:
+            if key >= _FAR:
+                found.append(_NEVER)
+                continue
+            cost = key >> _SHIFT
+            idle = valuation.strand.idle_on(max(cards - cost, 0.0) / UNIT, left)
+            amount = round((round((idle - before) * UNIT) + cost) / grain)
+            tie = key & (1 << _SHIFT) - 1
+            found.append(((amount * _LEFT + tie) * _WAYS + max(whole - opened_cards, 0)) * _WAYS + opened_cards)
+        return found
+
+    def _cheapest(self, valuation: _Valuation, wish: Wish, position: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Key and column of the best card in the mode for a part of one, and of the best whole one; `_FAR` for none."""
+        stock, share = self.stock, self.stock.share_at[wish.share]
+        standing, place, _ = stock.node(position)
+        table, mask = self._table(valuation, wish, share)[1], stock.mask(wish)
+        may = mask[position].tolist() if mask is not None else None
+        opened = fresh = (_FAR, 0)
+        for column, card in enumerate(standing):
+            if (card == 1 or card == 2 + share) and (may is None or may[column]):
+                key = table[place[column]]
+                if card == 1 and key < fresh[0]:
+                    fresh = (key, column)
+                elif card != 1 and key < opened[0]:
+                    opened = (key, column)
+        return opened, fresh
 
     def _local(self, valuation: _Valuation, wish: Wish, rows: Integers | slice) -> Integers:
         stock, asked = self.stock, np.array(((wish.cpu_milli,), (wish.memory_kib,)))
@@ -268,7 +336,7 @@ class Appraiser:
         whole ones.
         """
         stock, part, share = self.stock, wish.of_each, self.stock.share_at[wish.share]
-        key = self._table(valuation, wish, share)[stock.place[rows]]
+        key = self._table(valuation, wish, share)[0][stock.place[rows]]
         standing, mask = stock.standing[rows], stock.mask(wish)
         opened, fresh = standing == 2 + share, standing == 1
         if part.bytes or stock.heavy:
@@ -288,7 +356,7 @@ class Appraiser:
             fresh &= mask[rows]
         return np.where(opened, key, _FAR), np.where(fresh, key, _FAR)
 
-    def _table(self, valuation: _Valuation, wish: Wish, share: int) -> Integers:
+    def _table(self, valuation: _Valuation, wish: Wish, share: int) -> tuple[Integers, list[int]]:
         """By class and thousandths left the key of a card; a part that is larger than what is left by that measure, and
         still fits, leaves nothing.
         """
@@ -306,7 +374,8 @@ class Appraiser:
                 after = np.maximum(left - size, 0)
                 table = (worth - worth[after] << _SHIFT) + after
                 tables.append(np.where(left < size, _FAR, table) if exact else table)
-            found = valuation.keys[exact, *sizes] = np.concatenate(tables)
+            together = np.concatenate(tables)
+            found = valuation.keys[exact, *sizes] = together, together.tolist()
         return found
 
     def _total(self, valuation: _Valuation, wish: Wish, costs: Integers) -> Integers:
@@ -345,9 +414,9 @@ class Appraiser:
             if mask is not None:
                 usable = usable & mask[position]
             return tuple(np.flatnonzero(usable)[: wish.count].tolist())
+        if wish.parts == 1 and self._light(wish):
+            return (self._cheapest(valuation, wish, position)[way][1],)
         opened, fresh = self._keys(valuation, wish, slice(position, position + 1))
-        if wish.parts == 1:
-            return (int((fresh if way else opened).argmin()),)
         chosen = np.argsort(opened[0], kind="stable")[: wish.parts - way].tolist()
         chosen += np.argsort(fresh[0], kind="stable")[:way].tolist()
         return tuple(sorted(chosen))

@@ -108,9 +108,10 @@ class Stock:
         self.heavy = 0
         self.log: list[int] = []
         self.eligible: list[Booleans] = [self.exists]
-        nothing: Row = (0, (), 0, 0)
+        nothing: Row = (0, (), NO_LIMIT, NO_LIMIT)
         self._known = [nothing] * rows
         """By node what was put there last."""
+        self._cards = [([0] * columns, each) for each in self.place.tolist()]
         self._used = np.zeros((3, rows, columns), dtype=np.int64)
         self._used[0] = -1
         self._stale: set[int] = set()
@@ -140,14 +141,19 @@ class Stock:
         for _, share, memory, _, _ in before[1]:
             self.in_mode[share] -= 1
             self.heavy -= memory > 0
-        self.standing[position] = standing
-        self.place[position] = [klass * (MILLI + 1) + each for klass, each in zip(classes, left, strict=True)]
+        place = [klass * (MILLI + 1) + each for klass, each in zip(classes, left, strict=True)]
+        self.standing[position], self.place[position] = standing, place
+        self._cards[position] = (standing, place)
         self._stale.add(position)
         whole, known = free.bit_count(), before[0].bit_count()
         if known != whole:
             self.spread[known] -= 1
             self.spread[whole] = self.spread.get(whole, 0) + 1
             self.whole[position] = whole
+
+    def node(self, position: int) -> tuple[list[int], list[int], Row]:
+        """Standing and place of a node's cards, and what was put there: what the arrays say, without them."""
+        return *self._cards[position], self._known[position]
 
     @property
     def cpu(self) -> Integers:

@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPSConnection
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from tests.controlplane.client import ApiFailure
@@ -26,10 +26,8 @@ from tests.controlplane.server import ControlPlane
 
 CLAIMS = "/apis/adjoin.dev/v1alpha1/deviceclaims"
 RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
-CONFIG_MAPS = "/api/v1/configmaps"
-WATCHED = {"DeviceClaim": CLAIMS, "ResourceClaim": RESOURCE_CLAIMS, "ConfigMap": CONFIG_MAPS}
-MINE = "labelSelector=adjoin.dev/pod"
-"""Of ConfigMaps those that hand devices to pods."""
+CONFIG_MAPS = "/api/v1/configmaps?labelSelector=adjoin.dev/pod"
+"""Those that hand devices to pods."""
 Device = tuple[str, str, str]
 
 
@@ -51,6 +49,13 @@ class Recorder:
     while something is measured. The API server remembers 75 s; beyond that `violations` says that history is lost.
     """
 
+    KINDS: ClassVar[Mapping[str, str]] = {
+        "DeviceClaim": CLAIMS,
+        "ResourceClaim": RESOURCE_CLAIMS,
+        "ConfigMap": CONFIG_MAPS,
+    }
+    """What is watched: kinds with their paths."""
+
     plane: ControlPlane
     afterwards: bool = False
     changes: list[Change] = field(default_factory=list)
@@ -60,8 +65,8 @@ class Recorder:
     _broken: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Recorder:
-        for kind, path in WATCHED.items():
-            listed = self.plane.request("GET", _selected(kind, path))
+        for kind, path in self.KINDS.items():
+            listed = self.plane.request("GET", path)
             self._note(kind, False, listed["items"])
             version = listed["metadata"]["resourceVersion"]
             self._threads.append(
@@ -104,8 +109,8 @@ class Recorder:
         try:
             connection.request(
                 "GET",
-                f"{path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=300"
-                + (f"&{MINE}" if kind == "ConfigMap" else ""),
+                f"{path}{'&' if '?' in path else '?'}watch=1&allowWatchBookmarks=true&resourceVersion={version}"
+                "&timeoutSeconds=300",
             )
             response = connection.getresponse()
             if response.status != 200:
@@ -131,8 +136,8 @@ class Recorder:
         """Waits until everything committed up to now was seen."""
         self._start()
         wanted = {}
-        for kind, path in WATCHED.items():
-            items = self.plane.request("GET", _selected(kind, path))["items"]
+        for kind, path in self.KINDS.items():
+            items = self.plane.request("GET", path)["items"]
             wanted[kind] = max((int(item["metadata"]["resourceVersion"]) for item in items), default=0)
         waited = threading.Event()
         for _ in range(int(seconds / 0.05)):
@@ -144,10 +149,6 @@ class Recorder:
     def violations(self) -> list[str]:
         """Every instant at which a device was in two hands, in words; empty when there was none."""
         return [*self._broken, *violations(self.changes)]
-
-
-def _selected(kind: str, path: str) -> str:
-    return f"{path}?{MINE}" if kind == "ConfigMap" else path
 
 
 def held(claim: Mapping[str, Any]) -> list[Device]:
@@ -181,6 +182,8 @@ def violations(changes: Iterable[Change]) -> list[str]:
     givers: dict[Device, dict[str, tuple[str, str]]] = defaultdict(dict)
     before: dict[tuple[str, str], list[Device]] = {}
     for change in sorted(changes, key=lambda c: c.revision):
+        if change.kind not in ("DeviceClaim", "ResourceClaim"):
+            continue
         meta = change.obj["metadata"]
         uid, name = meta["uid"], f"{meta['namespace']}/{meta['name']}"
         for device in before.pop((change.kind, uid), []):

@@ -38,7 +38,7 @@ from adjoin.api.names import LABEL_HOOK, LABEL_POD
 from adjoin.cache import Cache, View
 from adjoin.decision import Decider, Decision
 from adjoin.definitions import Definitions
-from adjoin.facts import ClaimFacts
+from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Kind
 from adjoin.kube import ConfigurationError, Kube, Login, NotFound
 from adjoin.lease import Elector, LeadershipLost
@@ -438,7 +438,7 @@ class Operator:
     # Parts
 
     async def _serve_admission(self) -> None:
-        app: web.Application = admission.build_app(self.cache, self._find_claim, self._may_run_jobs)
+        app: web.Application = admission.build_app(self.cache, self._find_claim, self._may_run_jobs, self._find_pool)
         server: Server | None = None
         try:
             while True:
@@ -460,6 +460,15 @@ class Operator:
             return None
         claim = self.cache.named(Kind.DEVICE_CLAIM, namespace, name)
         return claim if isinstance(claim, ClaimFacts) else None
+
+    async def _find_pool(self, name: str) -> PoolFacts | None:
+        """A pool applied a moment ago, likewise."""
+        try:
+            self.cache.ingest(Kind.DEVICE_POOL, await self._kube.get(Kind.DEVICE_POOL, "", name))
+        except NotFound:
+            return None
+        pool = self.cache.named(Kind.DEVICE_POOL, "", name)
+        return pool if isinstance(pool, PoolFacts) else None
 
     async def _may_run_jobs(self, user: Mapping[str, Any]) -> bool:
         """Whether a user may create Jobs where hooks run."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 from tests.support.environments import Obj, admitted, counting_pool, patched, static_device, static_pool
 from tests.support.objects import deviceclaim, devicepool, pod
 from tests.unit.operator.test_admission import Apart, apart, plain_pod, token
 
+from adjoin.admission import build_app
 from adjoin.admission.pods import Refused, mutate_ephemeral, mutate_pod
 from adjoin.admission.variables import Environment
 from adjoin.api.validate import validate
+from adjoin.facts import PoolFacts, read_pool
 
 __all__ = ["apart"]
 ENVIRONMENT = Environment(frozenset({"nvidia.com/gpu"}))
@@ -168,6 +172,24 @@ async def test_the_pool_of_the_claim_says_how_its_devices_are_handed_over(apart:
     apart.know(devicepool(), counting_pool("counted"), deviceclaim(), deviceclaim("job-b", pool="counted"))
     assert not by_environment(await apart.admit(plain_pod()))
     assert by_environment(await apart.admit(plain_pod("job-b")))
+
+
+async def test_a_pool_that_memory_does_not_have_yet_is_asked_for_once() -> None:
+    """Applied with its claim and the claim's pods: what it says of delivery decides what these are made of."""
+    made = Apart()
+    made.know(devicepool("other"), deviceclaim())
+    asked: list[str] = []
+
+    async def find(name: str) -> PoolFacts:
+        asked.append(name)
+        await asyncio.sleep(0.01)
+        return read_pool(counting_pool(name))
+
+    async with TestClient(TestServer(build_app(made.cache, made.find, made.may, find))) as client:
+        made.client = client
+        pods = await asyncio.gather(*(made.admit(plain_pod()) for _ in range(5)))
+    assert [by_environment(each) for each in pods] == [True] * 5
+    assert asked == ["training"]
 
 
 @pytest.mark.parametrize(

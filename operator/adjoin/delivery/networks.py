@@ -84,6 +84,8 @@ def attach(template: str, nics: Sequence[Device], pool: Pool | None, text: str) 
     The i-th NIC is interface `adjoin<i>`. Its PCI address goes along as `deviceID`, which Multus passes on to the
     plugins of networks that declare that capability. Raises `NetworksError`.
     """
+    if not nics:
+        return text
     foreign = [each for each in parse_networks(text) if not _OURS.fullmatch(str(each.get("interface") or ""))]
     ours = []
     for number, nic in enumerate(nics):
@@ -91,4 +93,4 @@ def attach(template: str, nics: Sequence[Device], pool: Pool | None, text: str) 
         address = pci_of(nic, pool)
         entry = {"namespace": namespace, "name": name, "interface": f"adjoin{number}"}
         ours.append({**entry, "deviceID": address} if address else entry)
-    return json.dumps([*foreign, *ours], separators=(",", ":")) if ours else text
+    return json.dumps([*foreign, *ours], separators=(",", ":"))

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from tests.support.environments import admitted, counting_pool, machine, matrices, static_device, static_pool, uuid
-from tests.support.objects import deviceclaim, devicepool, node, pod, resourceslice, taintrule
+from tests.support.objects import allocation, deviceclaim, devicepool, node, pod, replica, resourceslice, taintrule
 from tests.support.world import LINGER_SECONDS, Ending, World
 
 from adjoin.decision import Decider
 from adjoin.intents import Kind
+from adjoin.traces import unseen
 
 Obj = dict[str, Any]
 CONTAINERS = "adjoin.dev/containers"
@@ -68,16 +69,16 @@ def test_a_pod_starts_with_the_uuids_of_its_replica() -> None:
     }
     assert [owner["uid"] for owner in meta["ownerReferences"]] == ["claim-team-job-a"]
     assert meta["finalizers"] == ["adjoin.dev/cleanup"]
-    (replica,) = claimed(world)
-    assert replica["state"] == "InUse"
+    (entry,) = claimed(world)
+    assert entry["state"] == "InUse"
     assert world.all(Kind.RESOURCE_CLAIM) == []
 
 
 def test_the_list_of_devices_is_that_of_the_status() -> None:
     world = cluster(deviceclaim(requests={"gpu": 2}), admitted())
     world.settle(Decider)
-    (replica,) = claimed(world)
-    assert json.loads(got(world)["ADJOIN_DEVICES"]) == [{"name": "gpu", **device} for device in replica["devices"]]
+    (entry,) = claimed(world)
+    assert json.loads(got(world)["ADJOIN_DEVICES"]) == [{"name": "gpu", **device} for device in entry["devices"]]
 
 
 def test_a_pod_that_ended_sets_its_replica_free_for_the_next() -> None:
@@ -168,8 +169,8 @@ def test_a_configmap_that_somebody_deletes_stays_while_its_pod_runs() -> None:
     world.finish("worker")
     world.settle(Decider)
     assert grants(world) == []
-    (replica,) = claimed(world)
-    assert replica["state"] == "Ready"
+    (entry,) = claimed(world)
+    assert entry["state"] == "Ready"
 
 
 def test_a_configmap_that_was_torn_from_under_a_running_pod_is_made_again() -> None:
@@ -180,8 +181,8 @@ def test_a_configmap_that_was_torn_from_under_a_running_pod_is_made_again() -> N
     world.delete(Kind.CONFIG_MAP, grant["metadata"]["name"])
     world.settle(Decider)
     assert got(world)["NVIDIA_VISIBLE_DEVICES"] == uuid("n1", 0)
-    (replica,) = claimed(world)
-    assert replica["state"] == "InUse"
+    (entry,) = claimed(world)
+    assert entry["state"] == "InUse"
 
 
 @pytest.mark.parametrize("labelled", [False, True], ids=["a plain one", "one with our labels"])
@@ -247,12 +248,12 @@ def test_a30_each_pod_has_the_devices_of_its_own_replica_whatever_order_they_com
     for index in (3, 1, 0, 2):
         world.add(admitted(pod(f"w-{index}", resource_claims=0, gates=(), replica=index)))
     world.settle(Decider)
-    held = {replica["index"]: replica for replica in claimed(world)}
-    for index, replica in held.items():
+    held = {entry["index"]: entry for entry in claimed(world)}
+    for index, entry in held.items():
         found = world.get(Kind.POD, f"w-{index}")
         assert found is not None
-        assert found["spec"]["nodeName"] == replica["node"]
-        assert got(world, f"w-{index}")["NVIDIA_VISIBLE_DEVICES"] == replica["devices"][0]["id"]
+        assert found["spec"]["nodeName"] == entry["node"]
+        assert got(world, f"w-{index}")["NVIDIA_VISIBLE_DEVICES"] == entry["devices"][0]["id"]
 
 
 IDENTITIES = [
@@ -389,6 +390,52 @@ def test_published_devices_are_handed_over_behind_their_guard() -> None:
     assert got(world)["NVIDIA_VISIBLE_DEVICES"] == "GPU-n1-0"
     assert world.all(Kind.TAINT_RULE)
     assert world.all(Kind.RESOURCE_CLAIM) == []
+
+
+def test_b15_a_part_of_a_card_never_becomes_the_whole_card() -> None:
+    """A container that sees a card sees all of it."""
+    part = {"name": "quarter", "memory": 1 << 30}
+    device = {"request": "gpu", "driver": "adjoin.dev", "pool": "n1", "device": "g0", "id": "GPU-a", "share": part}
+    world = World()
+    world.add(
+        static_pool({"n1": {"gpu": [static_device("g0", uuid="GPU-a")]}}),
+        node(),
+        deviceclaim(status=allocation({**replica(), "devices": [device]})),
+        admitted(),
+    )
+    world.settle(Decider)
+    assert list(told(world)) == ["PartsNotDelivered"]
+    assert grants(world) == []
+
+
+def test_devices_of_a_claim_that_was_torn_away_are_its_pods_until_that_has_ended() -> None:
+    world = cluster(deviceclaim(), admitted(), gpus=1)
+    world.settle(Decider)
+    world.change(Kind.DEVICE_CLAIM, "job-a", {"metadata": {"finalizers": []}})
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    world.kubernetes()  # the garbage collector asks for the ConfigMap's deletion
+    world.add(deviceclaim("job-b"))
+    decision = Decider().decide(world.view(), world.now)
+    world.carry_out(decision.intents)
+    waiting = world.get(Kind.DEVICE_CLAIM, "job-b")
+    assert waiting is not None
+    assert "DeviceReleasing" in {each["code"] for each in waiting["status"]["reasons"]}
+    assert got(world)["NVIDIA_VISIBLE_DEVICES"] == uuid("n1", 0)
+    world.finish("worker")
+    world.settle(Decider)
+    assert grants(world) == []
+    assert ids(world, "job-b") == [uuid("n1", 0)]
+
+
+def test_a_fresh_process_lets_a_pod_linger_that_it_finds_only_in_its_configmap() -> None:
+    world = cluster(deviceclaim(), admitted(), gpus=1)
+    world.settle(Decider)
+    world.delete(Kind.POD, "worker", force=True)
+    view = world.view()
+    traces = unseen(view.claims, view.resource_claims, view.pods, (), view.grants)
+    assert (traces.named, traces.nameless) == ({"pod-team-worker"}, ())
+    # Without the ConfigMap there is nothing but the status to say that somebody was there.
+    assert len(unseen(view.claims, view.resource_claims, view.pods, ()).nameless) == 1
 
 
 def life(crash: int | None) -> tuple[list[tuple[str, str]], int]:

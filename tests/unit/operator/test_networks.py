@@ -63,8 +63,9 @@ def test_writing_it_again_changes_nothing(before: str, _: list[Obj]) -> None:
     assert attach("rdma/{device}", [nic()], None, once) == once
 
 
-def test_without_nics_the_annotation_is_left_alone() -> None:
-    assert attach("rdma/{device}", [], None, " storage ") == " storage "
+@pytest.mark.parametrize("text", [" storage ", "["])
+def test_without_nics_the_annotation_is_left_alone(text: str) -> None:
+    assert attach("rdma/{device}", [], None, text) == text
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,9 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
             facts.append(relations.resource_claims.get((meta.namespace, name)))
         if relations.grants:
             facts.append(relations.grants.get((meta.namespace, config_map_name(pod.claim, pod.token))))
-    if relations.lingering:
-        facts += [relations.lingering.get(each.labels.get(LABEL_POD, "")) for each in owned]
+    if relations.forced:
+        users = [each.labels.get(LABEL_POD, "") for each in owned]
+        facts += [relations.lingering.get(uid) for uid in users] + [relations.forced.get(uid) for uid in users]
         facts += relations.ghosts.get((meta.namespace, meta.name), ())
     facts += [
         scene.abandoned.get(meta.uid),

@@ -200,7 +200,7 @@ def turn(snapshot: Snapshot, made: Plan, claim: Claim, now: float) -> Turn:
 def _lacks(claim: Claim) -> bool:
     """Whether it is among those that are served: it wants replicas that it has not, and nothing holds it back."""
     present = {replica.index for replica in claim.placed}
-    return not claim.deleting and claim.hold is None and any(each not in present for each in range(claim.replicas))
+    return not claim.deleting and claim.hold is None and any(each not in present for each in claim.members)
 
 
 def _capacity(made: Plan, pool: str) -> Mapping[str, int]:
@@ -231,7 +231,7 @@ def quota(snapshot: Snapshot, made: Plan, claim: Claim) -> tuple[QuotaLine, ...]
 
 def asked(claim: Claim) -> Mapping[str, int]:
     """By device name how many devices the replicas want that it has not."""
-    missing = claim.replicas - len({each.index for each in claim.placed if each.index < claim.replicas})
+    missing = len(frozenset(claim.members) - {each.index for each in claim.placed})
     wanted: Counter[str] = Counter()
     for request in claim.requests:
         wanted[request.kind] += max(_ways(request), key=lambda way: way[0])[0] * missing

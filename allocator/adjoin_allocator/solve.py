@@ -515,7 +515,7 @@ class _Run:
         tree = self.fabrics.tree(ledger.index, self.snapshot.nodes)
         left = gang_of(self.placer, rest, gang.asks, missing)
         hosts = self.ledger.hosts.version if claim.host != NOTHING else 0
-        key = (tree, gang.asks, claim.replicas, claim.gang_min, claim.fabric, tuple(missing), rest.placed, hosts)
+        key = (tree, gang.asks, tuple(claim.members), claim.gang_min, claim.fabric, tuple(missing), rest.placed, hosts)
         return ledger.remembered(key, lambda: explain_gang(Desk(self.placer, self.seats, tree), left))
 
     def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:

@@ -33,7 +33,7 @@ from adjoin.lifecycle.runs import (
     sentence,
 )
 from adjoin.lifecycle.times import rfc3339
-from adjoin.lifecycle.uses import Use, entries, node_gone, pinned_to, uses_of
+from adjoin.lifecycle.uses import Use, entries, given_out, node_gone, pinned_to, uses_of
 from adjoin.lifecycle.wanted import Indexes, followed_pods, follows_pods, wanted_replicas
 
 __all__ = [
@@ -63,6 +63,7 @@ __all__ = [
     "expel",
     "followed_pods",
     "follows_pods",
+    "given_out",
     "given_up",
     "node_gone",
     "orphans",

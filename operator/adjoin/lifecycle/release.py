@@ -16,6 +16,7 @@ from adjoin.api.claim_status import ReleasedReason
 from adjoin.api.quantity import milliseconds
 from adjoin.facts import ClaimFacts, PodFacts, timestamp
 from adjoin.lifecycle.replicas import Review, runs_out_at
+from adjoin.lifecycle.uses import entries, given_out
 from adjoin.lifecycle.wanted import asks, dormant
 
 LONGEST_BACKOFF_SECONDS: Final = 360.0
@@ -67,6 +68,9 @@ def _finished_at(claim: ClaimFacts, found: Review, pods: Sequence[PodFacts]) -> 
         return None
     last = _moment(claim.status.get("lastUsedAt"))
     if last is None or not found.unused or any(asks(pod) for pod in pods):
+        return None
+    if any(given_out(entry) for entry in entries(claim)):
+        # That the last one has given it back, and when, is about to be written.
         return None
     return last + _pause(claim, pods)
 

@@ -77,6 +77,11 @@ def entries(claim: ClaimFacts) -> tuple[Raw, ...]:
     return tuple(found[index] for index in sorted(found))
 
 
+def given_out(entry: Raw) -> bool:
+    """A pod has, or had, the replica, and has not given it back as far as its entry in the status says."""
+    return bool(entry.get("readyAt")) and not entry.get("idleSince")
+
+
 def _index_of(resource_claim: ResourceClaimFacts, devices: Mapping[int, frozenset[DeviceID]]) -> int:
     """The replica by its label if that has the devices, else by the devices: whoever has a replica's devices uses it,
     whatever is written on the ResourceClaim."""

@@ -15,7 +15,7 @@ from adjoin.api.names import LABEL_CLAIM
 from adjoin.delivery.events import Notice
 from adjoin.facts import ClaimFacts, Raw
 from adjoin.holdings import exhausted, read_evictions
-from adjoin.lifecycle import Indexes, Member, device_entry, rfc3339, run_entry, sentence
+from adjoin.lifecycle import Indexes, Member, device_entry, given_out, rfc3339, run_entry, sentence
 from adjoin.status.conditions import Condition, compact, conditions
 from adjoin_allocator.results import ClaimPlan, Code
 from adjoin_allocator.terms import ReplicaState
@@ -126,16 +126,11 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _used(entry: Raw) -> bool:
-    """A pod has, or had, the replica, and has not given it back as far as the status says."""
-    return bool(entry.get("readyAt")) and not entry.get("idleSince")
-
-
 def _last_used(stored: Raw, replicas: Sequence[Raw], now: float) -> str | None:
     """When a pod last gave a replica back: `status.lastUsedAt` as it should stand."""
     after = {each.get("index") or 0: each for each in replicas}
     before = (stored.get("allocation") or {}).get("replicas") or ()
-    given_back = any(_used(each) and not _used(after.get(each.get("index") or 0, {})) for each in before)
+    given_back = any(given_out(each) and not given_out(after.get(each.get("index") or 0, {})) for each in before)
     last: str | None = rfc3339(now) if given_back else stored.get("lastUsedAt")
     return last
 

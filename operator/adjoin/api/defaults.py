@@ -3,6 +3,8 @@
 In come models, out come plain values. Everybody who reads a claim asks here, so that "absent" means one thing.
 """
 
+from typing import Final
+
 from adjoin.api.claim import (
     AffinityLine,
     AffinityOver,
@@ -13,6 +15,8 @@ from adjoin.api.claim import (
     ScalingMode,
 )
 from adjoin.api.names import DEVICES_PER_RESOURCE_CLAIM
+
+DEFAULT_REPLICAS: Final = 1
 
 
 def device_of(request: DeviceRequest) -> str:
@@ -29,7 +33,7 @@ def count_of(request: DeviceRequest | Alternative) -> int | None:
 
 def replicas_of(spec: DeviceClaimSpec) -> int:
     """Replicas wanted of a claim of fixed size."""
-    return 1 if spec.replicas is None else spec.replicas
+    return DEFAULT_REPLICAS if spec.replicas is None else spec.replicas
 
 
 def most_replicas(spec: DeviceClaimSpec) -> int:

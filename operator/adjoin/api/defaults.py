@@ -8,13 +8,13 @@ from typing import Final
 from adjoin.api.claim import (
     AffinityLine,
     AffinityOver,
-    AffinityPolicy,
     Alternative,
     DeviceClaimSpec,
     DeviceRequest,
     ScalingMode,
 )
 from adjoin.api.names import DEVICES_PER_RESOURCE_CLAIM
+from adjoin_allocator.terms import Policy
 
 DEFAULT_REPLICAS: Final = 1
 
@@ -43,9 +43,9 @@ def most_replicas(spec: DeviceClaimSpec) -> int:
     return replicas_of(spec)
 
 
-def policy_of(line: AffinityLine) -> AffinityPolicy:
+def policy_of(line: AffinityLine) -> Policy:
     """A scope without policy is a wish. With an attribute admission requires a policy."""
-    return AffinityPolicy.PREFERRED if line.policy is None else line.policy
+    return Policy.PREFERRED if line.policy is None else line.policy
 
 
 def over_of(line: AffinityLine) -> AffinityOver:

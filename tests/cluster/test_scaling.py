@@ -3,7 +3,6 @@ own where pods of Jobs, hooks among them, run until the test says how they end."
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -315,7 +314,37 @@ def test_a_statefulset_keeps_its_devices_over_restarts_cleaned_where_the_pool_sa
     assert held(site, "shards") == {0: before["shards-0"], 1: before["shards-1"]}
     end(site, cleaning["metadata"]["name"], "Succeeded", NAMESPACE)
     assert in_step(site, "shards", 2) == before
-    # What the site's end asks of hooks must not be waited for.
+    # Nobody ends the hooks of the site's own end.
     site.patch("DevicePool", site.namespace, {"spec": {"lifecycle": None}})
-    with contextlib.suppress(AssertionError):
-        eventually(lambda: hook_pods(site), lambda seen: not seen, what="no hook runs", seconds=5)
+
+
+def test_containers_of_all_kinds_get_their_requests_and_the_replica_ends_with_the_last(site: Site) -> None:
+    """Compute and IO containers, one that runs before them, and a sidecar."""
+    site.machines(hardware.two_roots)
+    site.pool()
+    site.ask("pair", {"gpu": 1, "nic": 1})
+    text = '{"warm": ["gpu"], "mesh": ["nic"], "trainer": ["gpu", "nic"], "loader": ["nic"]}'
+    made = pod("pair", "pair", annotations={"adjoin.dev/containers": text})
+    main = made["spec"]["containers"][0]
+    made["spec"]["containers"] = [{**main, "name": name} for name in ("trainer", "loader", "logger")]
+    made["spec"]["initContainers"] = [{**main, "name": "warm"}, {**main, "name": "mesh", "restartPolicy": "Always"}]
+    site.create(made)
+    seen = site.wait_running("pair")
+    given = {
+        each["name"]: {claim["request"] for claim in each.get("resources", {}).get("claims", [])}
+        for each in (*seen["spec"]["initContainers"], *seen["spec"]["containers"])
+    }
+    assert given == {
+        "warm": {"gpu"},
+        "mesh": {"nic"},
+        "trainer": {"gpu", "nic"},
+        "loader": {"nic"},
+        "logger": set(),
+    }
+    site.wait_phase("pair", "InUse")
+    ended = {"terminated": {"exitCode": 0, "finishedAt": "2026-11-30T08:00:01Z", "startedAt": "2026-11-30T08:00:00Z"}}
+    statuses = [{**each, "ready": False, "state": ended} for each in seen["status"]["containerStatuses"]]
+    site.patch("Pod", "pair", {"status": {"containerStatuses": statuses}}, subresource="status")
+    steadily(lambda: site.claim("pair"), lambda seen: seen["status"]["phase"] == "InUse", what="in use", seconds=2)
+    end(site, "pair", "Succeeded")
+    site.wait_phase("pair", "Ready")

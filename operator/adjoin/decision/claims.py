@@ -128,9 +128,11 @@ def _released(claim: ClaimFacts, found: Review, pool: PoolFacts | None, scene: S
     """Why the claim is released, from now on or already, or "". One that was idle comes back for a pod that could have
     a replica of it, once everything of before is gone."""
     pods = scene.relations.pods.get((claim.meta.namespace, claim.meta.name), ())
-    layout = parts(claim.claim, pool.pool) if pool is not None else None
-    awaited = layout is not None and any(servable(claim, pod, layout, scene.relations) for pod in pods)
     before = released_reason(claim)
+    awaited = False
+    if pool is not None and claim.claim.spec.idle_timeout is not None:
+        layout = parts(claim.claim, pool.pool)
+        awaited = any(servable(claim, pod, layout, scene.relations) for pod in pods)
     if before:
         back = before == ReleasedReason.IDLE and awaited and not found.members and found.unused
         return "" if back else before

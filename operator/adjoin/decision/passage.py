@@ -383,7 +383,11 @@ def _clean(case: _Case, member: Member, obstacle: str) -> Passage:
     at_large = [fault for fault in faults if not scene.quarantined(case.pool, fault.placed)]
     elsewhere = _held_by_others(case) if member.lost else frozenset()
     dirty = [(placed, name) for placed, name in case.dirty() if placed.id not in elsewhere | guilty]
-    hooks = case.hooks(HookStage.CLEANUP, dirty)
+    # One that failed and said on which devices has done its work on the others.
+    failed = {run.hook for run in member.runs if run.stage is HookStage.CLEANUP and run.phase is HookPhase.FAILED}
+    hooks = tuple(hook for hook in case.hooks(HookStage.CLEANUP, dirty) if hook.name not in failed)
+    if failed and at_large:
+        return Passage(member)
     if not hooks or not dirty:
         return Passage(member) if at_large or case.occupied() else _gone(case, member)
     if node_gone(scene.inventory.nodes.get(member.node)):

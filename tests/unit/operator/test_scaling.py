@@ -11,8 +11,10 @@ from tests.support.objects import deviceclaim, devicepool, node, pod, resourcesl
 from tests.support.world import Ending, World
 
 from adjoin.decision import Decider
+from adjoin.facts import read_pod
 from adjoin.intents import Kind
 from adjoin.lifecycle import rfc3339
+from adjoin_allocator.wire_format import decode_snapshot, encode_snapshot
 
 Obj = dict[str, Any]
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
@@ -570,6 +572,53 @@ def test_a_claim_whose_time_is_over_is_cleaned() -> None:
     world.settle(Decider)
     assert (released(world), world.get(Kind.POD, "p0"), ran(world)) == ("MaxRuntime", None, ["cleanup"])
     assert world.now >= start + 4 * 3600
+
+
+def test_the_scale_of_a_claim_comes_back_only_as_a_new_replica_once_cleaning_was_begun() -> None:
+    world = cluster(pool(init=True, cleanup=True), fixed(1), worker("p0"))
+    world.settle(Decider)
+    world.finish("p0")
+    world.hook = lambda job: Ending(None)
+    world.change(Kind.DEVICE_CLAIM, "job-a", {"spec": {"replicas": 0}})
+    world.settle(Decider)
+    assert (states(world), ran(world)) == ({0: "Releasing"}, ["init", "cleanup"])
+    world.change(Kind.DEVICE_CLAIM, "job-a", {"spec": {"replicas": 1}})
+    world.add(worker("p1"))
+    world.settle(Decider)
+    assert (states(world), gated(world)) == ({0: "Releasing"}, {"p1"})
+    world.hook = lambda job: Ending()
+    world.settle(Decider)
+    assert (states(world), ran(world)) == ({0: "InUse"}, ["init", "cleanup", "init"])
+
+
+def test_a_pod_whose_sidecar_runs_on_has_not_stopped() -> None:
+    """Compute and IO containers have ended; the sidecar, an init container that goes on, has not."""
+    ended = {"terminated": {"exitCode": 0, "finishedAt": "2026-11-30T08:05:00Z"}}
+    made = worker("p0", node="n1", phase="Running")
+    made["status"] |= {
+        "initContainerStatuses": [{"name": "warm", "state": ended}, {"name": "mesh", "state": {"running": {}}}],
+        "containerStatuses": [{"name": "trainer", "state": ended}, {"name": "loader", "state": ended}],
+    }
+    facts = read_pod(made)
+    assert facts is not None
+    assert (facts.started, facts.stopped, facts.finished, facts.ended) == (True, False, False, None)
+    made["status"]["initContainerStatuses"][1]["state"] = ended
+    made["status"]["phase"] = "Succeeded"
+    facts = read_pod(made)
+    assert facts is not None
+    assert (facts.stopped, facts.finished, rfc3339(facts.ended or 0)) == (True, True, "2026-11-30T08:05:00Z")
+
+
+def test_what_follows_pods_says_so_to_the_planner() -> None:
+    """The allocator is asked for a set with gaps."""
+    world = cluster(pool(), follower(4), worker("p0"), worker("p1"), worker("p2"))
+    world.settle(Decider)
+    gone = next(each for each in ("p0", "p1", "p2") if given(world, each) == held(world)[1])
+    world.finish(gone)
+    decision = Decider().decide(world.view(), world.now)
+    (claim,) = decision.snapshot.claims
+    assert (tuple(claim.members), claim.size) == ((0, 2), 2)
+    assert decode_snapshot(encode_snapshot(decision.snapshot)).claims[0].skipped == (1,)
 
 
 def idle_life(crash: int | None) -> tuple[object, int]:

@@ -14,7 +14,7 @@ from adjoin.api.claim import ScalingMode
 from adjoin.api.defaults import replicas_of
 from adjoin.cache import View
 from adjoin.facts import ClaimFacts, PodFacts
-from adjoin.holdings import is_released
+from adjoin.holdings import is_released, read_nominated
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import Relations, precedence
 from adjoin.lifecycle.uses import entries, uses_of
@@ -80,18 +80,23 @@ def _followed(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> 
     for pod in sorted(live, key=precedence):
         if pod.meta.uid in has:
             take((has[pod.meta.uid],), most - len(wanted))
-    waiting = [pod for pod in live if pod.gated and pod.meta.uid not in has]
+    # One without a token has not met admission yet: it stands in a file.
+    unserved = (pod for pod in live if pod.meta.uid not in has)
+    waiting = [pod for pod in unserved if pod.gated or not (pod.token or pod.node)]
     for pod in waiting:
         if pod.replica is not None and pod.replica < most:
             take((pod.replica,), most - len(wanted))
     served = frozenset(has.values())
     lingering = frozenset(use.index for use in uses if not use.live and use.lingers_until is not None)
 
+    nominated = [each.index for each in read_nominated(claim.status) if each.index < most and each.index not in held]
+
     def free() -> Iterator[int]:
-        """Those that stand and serve nobody, then new ones, then those that are on their way out."""
+        """Those that stand and serve nobody, those that something is held for, new ones, those on their way out."""
         standing = [index for index, entry in held.items() if entry.get("state", ReplicaState.READY) in _STANDING]
         ready = [index for index in standing if index not in served and index not in lingering]
-        return chain(sorted(ready), (index for index in range(most) if index not in held), range(most))
+        new = (index for index in range(most) if index not in held)
+        return chain(sorted(ready), nominated, new, range(most))
 
     take(free(), min(sum(pod.replica is None for pod in waiting), most - len(wanted)))
     take(free(), least - len(wanted))

@@ -225,8 +225,10 @@ def _conditions(
         which = ", ".join(map(str, sorted(evicted.indexes)))
         text = f"replica {which} gives its devices to DeviceClaim {evicted.key}"
         found.append(Condition(ClaimCondition.EVICTED, True, "Preempted", text))
-    elif claim.meta.deleting is None and phase in (Phase.PENDING, Phase.RELEASING):
-        # It was evicted, and has not got everything back yet.
+    elif claim.meta.deleting is None and (
+        phase in (Phase.PENDING, Phase.RELEASING) or any(member.state is ReplicaState.RELEASING for member in members)
+    ):
+        # It was evicted, and has not let go of everything, or not got everything back yet.
         for stored in claim.status.get("conditions") or ():
             if stored.get("type") == ClaimCondition.EVICTED and stored.get("status") == "True":
                 text, reason = str(stored.get("message") or ""), str(stored.get("reason") or "Preempted")

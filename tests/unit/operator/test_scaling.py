@@ -258,6 +258,21 @@ def test_without_a_gang_required_binds_to_the_domain_of_the_first() -> None:
     assert "rack" in str(status(world)["reasons"])
 
 
+def test_f15_what_is_freed_for_a_waiting_pod_goes_to_it_and_nobody_else_is_evicted() -> None:
+    victims = deviceclaim("job-b", replicas=2)
+    low = [pod(f"low{number}", claim="job-b", token=f"low{number:07d}") for number in range(2)]
+    preempting = {"preemption": {"withinTenant": "LowerPriority"}}
+    made = devicepool(spec={"tenancy": preempting})
+    world = cluster(made, victims, *low, devices=3)
+    world.settle(Decider)
+    world.add(follower(3, priority=10), worker("p0", created=world.now))
+    world.settle(Decider)
+    world.add(worker("p1", created=world.now + 1))
+    world.settle(Decider)
+    assert gated(world) == set()
+    assert (len(held(world)), len(status(world, "job-b")["allocation"]["replicas"])) == (2, 1)
+
+
 def test_a_suspended_claim_says_so_and_takes_its_pods_back_afterwards() -> None:
     world = cluster(pool(), follower(suspend=True), worker("p0"))
     world.settle(Decider)

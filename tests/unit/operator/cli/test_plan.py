@@ -171,8 +171,8 @@ class TestExit:
                 id="CEL that does not compile",
             ),
             pytest.param(
-                [{**deviceclaim(), "spec": {**deviceclaim()["spec"], "release": "WhenPodsFinish"}}],
-                "not supported yet: spec.release",
+                [deviceclaim(requests=[{"name": "gpu", "share": {"name": "quarters", "slots": 1}}])],
+                "not supported yet: spec.requests[0].share.slots",
                 id="a field without behaviour",
             ),
             pytest.param(

@@ -114,6 +114,15 @@ def runs(found: Manifest) -> bool:
     return found.get("status", {}).get("phase") == "Running" and not found["metadata"].get("deletionTimestamp")
 
 
+def free(site: Site, pool: str, count: int) -> None:
+    """Until the pool has so many free GPUs; its numbers are written when it is their turn."""
+    eventually(
+        lambda: (site.get("DevicePool", pool) or {})["status"]["devices"]["gpu"]["free"],
+        lambda seen: seen == count,
+        what=f"{count} GPUs are free",
+    )
+
+
 def in_step(site: Site, claim: str, count: int, *, seconds: float = 120.0) -> dict[str, str]:
     """Until so many pods run, and the claim holds exactly what they have; device by pod."""
 
@@ -161,8 +170,7 @@ def test_an_autoscaler_grows_and_shrinks_a_deployment_whose_claim_follows(site: 
     metrics.values[site.namespace, "queue"] = 2
     two = in_step(site, "serve", 2, seconds=HPA_SECONDS)
     assert {pod: four[pod] for pod in two} == two
-    pool = site.get("DevicePool", name) or {}
-    assert pool["status"]["devices"]["gpu"]["free"] == 6
+    free(site, name, 6)
     metrics.values[site.namespace, "queue"] = 6
 
     def waiting() -> list[Manifest]:
@@ -249,11 +257,7 @@ def test_a_job_keeps_its_devices_from_try_to_try_and_gives_them_back_when_it_is_
     seen = site.claim("train")
     assert condition(seen, "Released")["reason"] == "PodsFinished"
     assert held(site, "train") == {}
-    eventually(
-        lambda: (site.get("DevicePool", name) or {})["status"]["devices"]["gpu"]["free"],
-        lambda free: free == 4,
-        what="every device is free",
-    )
+    free(site, name, 4)
 
 
 def test_an_idle_claim_is_released_and_comes_back_for_a_pod(site: Site) -> None:

@@ -13,7 +13,7 @@ from adjoin.delivery.guard import GuardWork, Published, guard_work, in_force, pu
 from adjoin.delivery.hooks import HookDevice, Task, begin
 from adjoin.delivery.networks import NetworksError, attach
 from adjoin.delivery.parts import Layout, Part, parts
-from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch
+from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch, servable
 from adjoin.delivery.resourceclaims import Cargo, Handover, hand_over
 
 __all__ = [
@@ -41,5 +41,6 @@ __all__ = [
     "pod_patch",
     "published",
     "release_pool",
+    "servable",
     "take_down",
 ]

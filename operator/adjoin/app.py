@@ -35,7 +35,7 @@ from aiohttp import web
 
 from adjoin import admission, handlers
 from adjoin.api.names import LABEL_HOOK, LABEL_POD
-from adjoin.cache import Cache, View
+from adjoin.cache import Cache, Facts, View
 from adjoin.decision import Decider, Decision
 from adjoin.definitions import Definitions
 from adjoin.facts import ClaimFacts, PoolFacts
@@ -453,22 +453,20 @@ class Operator:
                 await server.close()
 
     async def _find_claim(self, namespace: str, name: str) -> ClaimFacts | None:
-        """A claim applied a moment ago with its pod. An API error fails the admission, which is tried again."""
-        try:
-            self.cache.ingest(Kind.DEVICE_CLAIM, await self._kube.get(Kind.DEVICE_CLAIM, namespace, name))
-        except NotFound:
-            return None
-        claim = self.cache.named(Kind.DEVICE_CLAIM, namespace, name)
-        return claim if isinstance(claim, ClaimFacts) else None
+        found = await self._asked_for(Kind.DEVICE_CLAIM, namespace, name)
+        return found if isinstance(found, ClaimFacts) else None
 
     async def _find_pool(self, name: str) -> PoolFacts | None:
-        """A pool applied a moment ago, likewise."""
+        found = await self._asked_for(Kind.DEVICE_POOL, "", name)
+        return found if isinstance(found, PoolFacts) else None
+
+    async def _asked_for(self, kind: Kind, namespace: str, name: str) -> Facts | None:
+        """What was applied a moment ago with its pods. An API error fails the admission, which is tried again."""
         try:
-            self.cache.ingest(Kind.DEVICE_POOL, await self._kube.get(Kind.DEVICE_POOL, "", name))
+            self.cache.ingest(kind, await self._kube.get(kind, namespace, name))
         except NotFound:
             return None
-        pool = self.cache.named(Kind.DEVICE_POOL, "", name)
-        return pool if isinstance(pool, PoolFacts) else None
+        return self.cache.named(kind, namespace, name)
 
     async def _may_run_jobs(self, user: Mapping[str, Any]) -> bool:
         """Whether a user may create Jobs where hooks run."""

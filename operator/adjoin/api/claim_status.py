@@ -141,6 +141,9 @@ class AllocatedReplica(BaseModel):
     allocated_at: Timestamp | None = Field(default=None, description="When its devices were chosen.")
     ready_at: Timestamp | None = Field(default=None, description="When it became Ready.")
     idle_since: Timestamp | None = Field(default=None, description="Since when no pod uses it.")
+    lost_since: Timestamp | None = Field(
+        default=None, description="Since when a device of it has been missing while no pod used it."
+    )
     boot_id: Annotated[str, Field(max_length=64)] | None = Field(
         default=None, alias="bootID", description="Boot of the node for which it was prepared."
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from adjoin.api.claim_status import Phase
 from adjoin.api.names import FINALIZER
 from adjoin.api.pool_policy import Guard
+from adjoin.decision.lost import forsaken, with_loss
 from adjoin.decision.passage import Passage, pass_on
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
 from adjoin.delivery import Cargo, Notice, assign, begin, event_step, hand_over, parts, pod_patch
@@ -40,7 +41,7 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     meta, now = claim.meta, scene.now
     lost, evicted = scene.lost.get(meta.uid, {}), scene.evicted.get(meta.uid)
     leaving = evicting(claim) | (evicted.indexes if evicted is not None else frozenset())
-    given_up = scene.abandoned.get(meta.uid, frozenset())
+    given_up = scene.abandoned.get(meta.uid, frozenset()) | forsaken(claim, scene)
     found = review(claim, scene.relations, scene.inventory, lost, now, leaving, given_up)
     work.wake(found.wake_at)
     plan = scene.plan.claims.get(ClaimUID(meta.uid))
@@ -48,7 +49,10 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     pool_name = asked_pool(claim, scene.inventory.default_pool)
     pool = scene.relations.pools.get(pool_name)
     standing = sorted((*(_renamed(member, scene.inventory) for member in found.members), *new), key=_index)
-    troubles = _troubles(standing, scene.inventory.pools.get(pool_name), scene)
+    troubles = _troubles(standing, scene.inventory.pools.get(pool_name), pool, scene)
+    standing = [with_loss(member, troubles[member.index].absent, pool, scene, work) for member in standing]
+    for trouble in troubles.values():
+        work.wake(trouble.wake_at)
     passed = _pass_on(claim, standing, troubles, leaving, pool, scene, work)
     members = tuple(each.member for each in passed if each.member is not None)
     if found.unused and not members and meta.deleting is not None:
@@ -196,16 +200,24 @@ class Trouble:
         unhealthy: Devices that are tainted or in quarantine, in words.
         blocked: Why no pod may start on it now, None for a sound one; "" where that is not worth telling.
         obstacle: Why nothing may be begun on its devices now, or "".
+        absent: A device is missing, whether or not that is worth telling yet.
+        wake_at: When what is not worth telling yet will be, or None.
     """
 
     missing: tuple[str, ...] = ()
     unhealthy: tuple[str, ...] = ()
     blocked: str | None = None
     obstacle: str = ""
+    absent: bool = False
+    wake_at: float | None = None
 
 
-def _troubles(members: Sequence[Member], pool: Pool | None, scene: Scene) -> dict[int, Trouble]:
-    """What is wrong with each replica, by index."""
+def _troubles(
+    members: Sequence[Member], pool: Pool | None, facts: PoolFacts | None, scene: Scene
+) -> dict[int, Trouble]:
+    """What is wrong with each replica, by index. Of a driver that is silent for less than its grace nothing is said:
+    it publishes nothing while its kubelet is started anew."""
+    hushed = scene.hushed(facts)
     found: dict[int, Trouble] = {}
     for member in members:
         if pool is None:
@@ -215,8 +227,14 @@ def _troubles(members: Sequence[Member], pool: Pool | None, scene: Scene) -> dic
         missing: list[str] = []
         unhealthy: list[str] = []
         why = _node_trouble(member.node, node, pool)
-        unguarded = False
+        unguarded, absent = False, ""
+        silent_until: list[float] = []
         for placed, device in _devices(member, scene.inventory):
+            if device is not None and device.standing is Standing.MISSING:
+                absent = absent or f"device {placed} is missing"
+                if (placed.driver, placed.pool) in hushed:
+                    silent_until.append(hushed[placed.driver, placed.pool])
+                    continue
             if device is None or device.standing is Standing.MISSING:
                 missing.append(f"{placed} on {member.node}")
                 why = why or f"device {placed} is missing"
@@ -230,7 +248,10 @@ def _troubles(members: Sequence[Member], pool: Pool | None, scene: Scene) -> dic
         obstacle = f"node {member.node} is not ready" if unready else ""
         if unguarded and not obstacle:
             obstacle = "its devices are not guarded yet"
-        found[member.index] = Trouble(tuple(missing), tuple(unhealthy), why or ("" if unguarded else None), obstacle)
+        obstacle = obstacle or absent
+        blocked = why or ("" if unguarded or silent_until else None)
+        wake_at = min(silent_until, default=None)
+        found[member.index] = Trouble(tuple(missing), tuple(unhealthy), blocked, obstacle, bool(absent), wake_at)
     return found
 
 

@@ -66,7 +66,7 @@ def _runs_of(job: JobFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]
 def _recoveries(pool: PoolFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:
     return [
         (
-            Errand(pool.meta.uid, -1, locked.key, locked.since, scene.boot_ids.get(locked.node, ""), pool.meta.uid),
+            Errand(pool.meta.uid, -1, locked.key, locked.stay, scene.boot_ids.get(locked.node, ""), pool.meta.uid),
             read_runs(locked.entry.get("hooks")),
         )
         for locked in read_locked(pool.status)

@@ -17,12 +17,14 @@ from typing import Final
 
 from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.defaults import device_of
+from adjoin.api.names import DRIVER
 from adjoin.api.pool_policy import Guard, Hook
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task
-from adjoin.facts import ClaimFacts, PoolFacts, Raw
+from adjoin.facts import ClaimFacts, PoolFacts, Raw, timestamp
 from adjoin.holdings import read_placed
 from adjoin.intents import Step
+from adjoin.inventory import grace_of
 from adjoin.lifecycle import (
     Errand,
     Member,
@@ -153,6 +155,30 @@ class _Case:
             for placed, _ in self.devices
             for device in {placed.id, current(self.node, placed)}
             for each in hook_claims.get(device, ())
+        )
+
+    def missing(self, placed: PlacedDevice) -> bool:
+        """Whether its driver does not publish the device now, and nothing else is in its place."""
+        inventory = self.scene.inventory
+        device = inventory.device(self.node, inventory.current(self.node, placed))
+        return device is not None and device.standing is Standing.MISSING and placed.id.driver != DRIVER
+
+    def replaced(self, placed: PlacedDevice) -> bool:
+        """Whether other hardware is in the device's place: there is nothing left to be cleaned."""
+        return self.scene.inventory.replaced_by(self.node, placed) is not None
+
+    def lost_at(self) -> float | None:
+        """When devices that are missing count as lost, None while none is, as far as the status remembers."""
+        since = timestamp(self.entry.get("lostSince"))
+        return None if since is None or self.pool is None else since + grace_of(self.pool)
+
+    def lost(self) -> tuple[tuple[PlacedDevice, str], ...]:
+        """Devices that have been missing for longer than the pool's grace while nobody used them."""
+        at = self.lost_at()
+        if at is None or at > self.scene.now:
+            return ()
+        return tuple(
+            (placed, name) for placed, name in self.devices if self.missing(placed) and not self.replaced(placed)
         )
 
     def task(self, run: Run, hooks: Sequence[Hook], devices: Sequence[tuple[PlacedDevice, str]]) -> Task:
@@ -327,14 +353,22 @@ def _clean(case: _Case, member: Member, obstacle: str) -> Passage:
     """A replica that nobody uses any more: its cleanup hooks, and then it is gone."""
     scene = case.scene
     faults = faults_of(case.claim, member.entry, member.runs, scene, case.pool)
-    guilty = {fault.placed.id for fault in faults}
     at_large = [fault for fault in faults if not scene.quarantined(case.pool, fault.placed)]
+    # What is in quarantine is cleaned there, before it comes out.
+    spared = {fault.placed.id for fault in faults}
+    spared |= {placed.id for placed, _ in case.devices if scene.quarantined(case.pool, placed) or case.replaced(placed)}
     elsewhere = _held_by_others(case) if member.lost else frozenset()
-    dirty = [(placed, name) for placed, name in case.dirty() if placed.id not in elsewhere | guilty]
+    dirty = [(placed, name) for placed, name in case.dirty() if placed.id not in elsewhere | spared]
     hooks = case.hooks(HookStage.CLEANUP, dirty)
+    gone = node_gone(scene.inventory.nodes.get(member.node))
+    absent = [placed for placed, _ in dirty if case.missing(placed)]
+    if absent and not gone and case.pool is not None:
+        # It comes back, or it is lost: nobody has seen yet what became of it.
+        text = f"device {absent[0].id} on {member.node} is missing; it is waited for"
+        return Passage(member, wake_at=case.lost_at(), waits=text)
     if not hooks or not dirty:
         return Passage(member) if at_large or case.occupied() else _gone(case, member)
-    if node_gone(scene.inventory.nodes.get(member.node)):
+    if gone:
         text = f"replica {member.index}: its devices are not cleaned, since node {member.node} is gone"
         return _gone(case, member, Notice("CleanupSkipped", text, key=f"{member.index}/{_since(member)}"))
     progress = advance(
@@ -399,8 +433,8 @@ def _held_by_others(case: _Case) -> frozenset[object]:
 def faults_of(
     claim: ClaimFacts, entry: Raw, runs: Sequence[Run], scene: Scene, pool: PoolFacts | None
 ) -> tuple[Fault, ...]:
-    """Devices of a replica that must not be given to anybody: a hook failed on them for good, or their node cannot be
-    reached and they are given up. `runs` are the replica's records."""
+    """Devices of a replica that must not be given to anybody: a hook failed on them for good, their node cannot be
+    reached and they are given up, or they were used and have not come back. `runs` are the replica's records."""
     case = _case(claim, entry, tuple(runs), scene, pool)
     found: dict[object, Fault] = {}
     for run in runs:
@@ -423,6 +457,13 @@ def faults_of(
         for placed, name in case.devices:
             text = f"node {case.node} could not be reached when the devices were given up"
             found.setdefault(placed.id, Fault(placed, name, NODE_UNREACHABLE, text))
+    if claim.meta.deleting is not None or entry.get("state") in (ReplicaState.RELEASING, ReplicaState.FAILED):
+        used = {placed.id for placed, _ in case.dirty()}
+        for placed, name in case.lost():
+            if placed.id in used and pool is not None:
+                grace = pool.pool.spec.health.driver_grace
+                text = f"it has been missing for longer than {grace} since it was used last"
+                found.setdefault(placed.id, Fault(placed, name, NEEDS_RESET, text))
     return tuple(found.values())
 
 

@@ -11,16 +11,17 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from adjoin.cache import View
-from adjoin.facts import PoolFacts
+from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Intent, Step
-from adjoin.inventory import Inventory, device_key
+from adjoin.inventory import Inventory, device_key, grace_of
 from adjoin.lifecycle import Relations
 from adjoin.status import Evicted
-from adjoin_allocator.model import PlacedDevice
+from adjoin_allocator.model import DeviceID, PlacedDevice
 from adjoin_allocator.results import Plan
 from adjoin_allocator.snapshot import Snapshot
 
 ORDER_GUARD, ORDER_RELEASE, ORDER_PLACE, ORDER_SHOW, ORDER_TELL = range(5)
+_NOBODYS = DeviceID("", "", "")
 _WINDOW = 0.25
 """The part of such a period in which the write may happen."""
 
@@ -85,6 +86,28 @@ class Scene:
     snapshot: Snapshot
     abandoned: Mapping[str, frozenset[int]] = field(default_factory=dict)
     locked: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    _holders: dict[DeviceID, str] = field(default_factory=dict)
+
+    def holder(self, device: DeviceID) -> ClaimFacts | None:
+        """The claim that has the device, by today's name. The first call costs a look at all that is placed."""
+        if not self._holders:
+            self._holders.update(
+                (each.id, claim.uid)
+                for claim in self.snapshot.claims
+                for replica in claim.placed
+                for each in replica.devices
+            )
+            self._holders.setdefault(_NOBODYS, "")
+        return self.view.claims.get(self._holders.get(device, ""))
+
+    def hushed(self, pool: PoolFacts | None) -> Mapping[tuple[str, str], float]:
+        """Drivers of the pool that are silent, but not for longer than its grace: until when that may last."""
+        silent = self.inventory.silent.get(pool.meta.name, ()) if pool is not None else ()
+        if pool is None or not silent:
+            return {}
+        grace = grace_of(pool)
+        ends = {each.key: (self.now if each.since is None else each.since) + grace for each in silent}
+        return {key: end for key, end in ends.items() if end > self.now}
 
     def quarantined(self, pool: PoolFacts | None, placed: PlacedDevice) -> bool:
         """Whether the pool's status says already that nobody gets the device."""

@@ -16,7 +16,7 @@ from adjoin.facts import PublishedDevice
 from adjoin.inventory.driver_pools import DriverPool, parent_of, same_hardware, uuid_of
 from adjoin.inventory.identity import Identity, identify
 from adjoin.inventory.pools import Offer, PoolRules, counted_devices
-from adjoin.inventory.taints import NO_RULES, DriverPoolRules, ailment
+from adjoin.inventory.taints import NO_RULES, DriverPoolRules, Symptom, Tainted, symptoms
 from adjoin_allocator.model import Device, DeviceID, Node, natural_key
 from adjoin_allocator.terms import Standing
 
@@ -79,6 +79,8 @@ class NodeDevices:
     parts: Mapping[str, int]
     beyond: Mapping[str, int]
     """By pool how many devices a node counts beyond those that are offered."""
+    tainted: tuple[Tainted, ...] = ()
+    """Devices with taints that mean something, those in quarantine included."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,10 +110,15 @@ def node_devices(site: Surroundings) -> NodeDevices:
     parts: Counter[str] = Counter()
     beyond: Counter[str] = Counter()
     by_drivers: list[_Chosen] = []
+    tainted: list[Tainted] = []
     for driver_pool, rules in site.driver_pools:
         chosen = list(_published(site, driver_pool, overlaps, parts))
         for each, identity in zip(chosen, _identify(site, chosen), strict=True):
-            standing = _locked(site, each, identity) or _standing(site, each, rules, driver_pool.problem)
+            found = _symptoms(each, rules)
+            if found:
+                node, pool = site.node.name, each.rules.name
+                tainted.append(Tainted(each.id, identity.text, pool, each.offer.name, node, found))
+            standing = _locked(site, each, identity) or _standing(site, each, rules, driver_pool.problem, found)
             devices.append(_device(site, each, identity, standing))
             identities[each.id] = identity
         by_drivers += chosen
@@ -123,7 +130,7 @@ def node_devices(site: Surroundings) -> NodeDevices:
         devices.append(_device(site, each, identity, _locked(site, each, identity) or standing))
         identities[each.id] = identity
     devices.sort(key=stable_order)
-    return NodeDevices(tuple(devices), identities, tuple(overlaps), parts, beyond)
+    return NodeDevices(tuple(devices), identities, tuple(overlaps), parts, beyond, tuple(tainted))
 
 
 def _published(
@@ -214,12 +221,19 @@ def _locked(site: Surroundings, each: _Chosen, identity: Identity) -> tuple[Stan
     return None if why is None else (Standing.QUARANTINED, why)
 
 
-def _standing(site: Surroundings, each: _Chosen, rules: DriverPoolRules, withheld: str) -> tuple[Standing, str]:
+def _symptoms(each: _Chosen, rules: DriverPoolRules) -> tuple[Symptom, ...]:
+    if not each.published.taints and rules is NO_RULES:
+        return ()
+    return symptoms((*each.published.taints, *rules.on(each.published.name)), each.rules.health)
+
+
+def _standing(
+    site: Surroundings, each: _Chosen, rules: DriverPoolRules, withheld: str, found: Sequence[Symptom]
+) -> tuple[Standing, str]:
     name = each.published.name
-    if each.published.taints or rules is not NO_RULES:
-        found = ailment(each.published.taints, rules.on(name))
-        if found:
-            return Standing.UNHEALTHY, found
+    ailing = next((symptom for symptom in found if not symptom.excused), None)
+    if ailing is not None:
+        return Standing.UNHEALTHY, ailing.text
     if withheld:
         return Standing.WITHHELD, withheld
     if site.guarding and each.rules.guarded and not rules.guarded(name, each.rules.name):

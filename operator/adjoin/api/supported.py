@@ -29,11 +29,7 @@ class Refused:
 
 REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
     Kind.DEVICE_POOL: (
-        Refused("spec.lifecycle.idleClean"),
         Refused("spec.lifecycle.cleanBetweenRestarts"),
-        Refused("spec.lifecycle.sweepEvery"),
-        Refused("spec.health.driverGrace"),
-        Refused("spec.health.rules", ([],)),
         Refused("spec.delivery.mode"),
         Refused("spec.delivery.networks"),
     ),
@@ -128,6 +124,12 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.lifecycle.parameters[].default",
             "spec.lifecycle.nodeUnreachable.after",
             "spec.lifecycle.nodeUnreachable.policy",
+            "spec.lifecycle.idleClean",
+            "spec.lifecycle.sweepEvery",
+            "spec.health.driverGrace",
+            "spec.health.rules[].taintKey",
+            "spec.health.rules[].values[]",
+            "spec.health.rules[].action",
             "spec.health.recovery",
             "spec.delivery.guard",
             "spec.delivery.split",

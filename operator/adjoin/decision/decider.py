@@ -10,17 +10,18 @@ from adjoin.api.pool_policy import Guard
 from adjoin.cache import View
 from adjoin.decision.claims import decide_claim, tell_lost_pods
 from adjoin.decision.health import silent_entries, tell_excused
-from adjoin.decision.leftovers import clear_away
+from adjoin.decision.leftovers import clear_away, clear_orphans
 from adjoin.decision.memory import Settled, facts_of, nodes_of, same
 from adjoin.decision.pools import held, show_pool
 from adjoin.decision.quarantine import decide_quarantine
-from adjoin.decision.scene import ORDER_GUARD, ORDER_RELEASE, Scene, Work
+from adjoin.decision.regain import regain
+from adjoin.decision.scene import ORDER_GUARD, Scene, Work
 from adjoin.decision.shares import decide_share
 from adjoin.delivery import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.facts import ClaimFacts, PoolFacts, TaintRuleFacts
 from adjoin.intents import Intent
 from adjoin.inventory import IDLE_CLEAN, InventoryBuilder, asked_pool, changed_keys, overdue, read_locked
-from adjoin.lifecycle import contested, entries, given_up, orphans, relate
+from adjoin.lifecycle import contested, entries, given_up, relate
 from adjoin.snapshot import SnapshotBuilder
 from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
@@ -92,6 +93,11 @@ class Decider:
         late, next_late = overdue(view.pools.values(), now)
         seen = view if rules is view.taint_rules else replace(view, taint_rules=rules)
         inventory = self._inventory.build(seen, late)
+        relations = relate(view)
+        claims, regained = regain(view, relations, inventory, now)
+        if claims is not view.claims:
+            view, seen = replace(view, claims=claims), replace(seen, claims=claims)
+            inventory, relations = self._inventory.build(seen, late), relate(view)
         snapshot = self._snapshots.build(view, inventory)
         plan = make_plan(snapshot, now, self._memo)
         abandoned, next_abandoned = given_up(view, inventory, now)
@@ -100,7 +106,8 @@ class Decider:
             inventory=inventory,
             plan=plan,
             fragmentation=self._fragmentation.measure(plan),
-            relations=relate(view),
+            relations=relations,
+            regained=regained,
             lost=contested(snapshot.claims, {uid: each.conflicts for uid, each in plan.claims.items()}, snapshot.holds),
             boot_ids={name: facts.boot_id for name, facts in view.nodes.items()},
             now=now,
@@ -118,8 +125,7 @@ class Decider:
             if share.meta.uid not in view.busy:
                 decide_share(share, snapshot.shares.get(share.meta.name), scene, work)
         self._claims(scene, work)
-        for uid, steps in orphans(scene.relations, view.claims, view.busy, now).items():
-            work.want(uid, "clear away", steps, ORDER_RELEASE)
+        clear_orphans(scene, work)
         clear_away(scene, work)
         tell_lost_pods(scene, work)
         intents = tuple(sorted(work.intents, key=lambda each: each.order))
@@ -178,7 +184,8 @@ class Decider:
             for uid in changed_keys(self._watched, claims):
                 claim = claims.get(uid)
                 failed = claim is not None and any(
-                    entry.get("lostSince") or any(run.get("phase") == HookPhase.FAILED for run in entry.get("hooks") or ())
+                    entry.get("lostSince")
+                    or any(run.get("phase") == HookPhase.FAILED for run in entry.get("hooks") or ())
                     for entry in entries(claim)
                 )
                 (self._failed.add if failed else self._failed.discard)(uid)

@@ -1,9 +1,9 @@
 """Free devices that nobody used for long: which were used since they were last cleaned, and whose turn it is now.
 
-In come a pool with `lifecycle.idleClean` and what its status remembers of use; out go that memory as it should stand and
-entries for the quarantine, by which nobody gets a device while it is cleaned. A device is remembered from the moment
-somebody has it until it has been cleaned while idle, so what nobody ever used costs nothing, and a restart forgets
-nothing. The memory changes only when counts do, and is written with them.
+In come a pool with `lifecycle.idleClean` and what its status remembers of use; out go that memory as it should stand,
+and entries for the quarantine, by which nobody gets a device while it is cleaned. A device is remembered from the
+moment somebody has it until it has been cleaned while idle, so what nobody ever used costs nothing, and a restart
+forgets nothing. The memory changes only when counts do, and is written with them.
 """
 
 from __future__ import annotations

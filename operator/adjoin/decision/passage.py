@@ -40,7 +40,7 @@ from adjoin.lifecycle import (
     sentence,
 )
 from adjoin_allocator.model import Device, PlacedDevice
-from adjoin_allocator.terms import DeviceType, HoldKind, ReplicaState, Standing
+from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
 
 INIT_FAILED: Final = "InitFailed"
 NEEDS_RESET: Final = "NeedsReset"
@@ -416,18 +416,7 @@ def _gone(case: _Case, member: Member, *notices: Notice) -> Passage:
 
 def _held_by_others(case: _Case) -> frozenset[object]:
     """Devices that another claim has as well: cleaning them would clean what is in use."""
-    snapshot = case.scene.snapshot
-    foreign = {id_ for id_, hold in snapshot.holds.items() if hold.kind is HoldKind.FOREIGN}
-    return frozenset(
-        foreign
-        | {
-            device.id
-            for claim in snapshot.claims
-            if claim.uid != case.claim.meta.uid
-            for replica in claim.placed
-            for device in replica.devices
-        }
-    )
+    return frozenset(case.scene.others(case.claim.meta.uid))
 
 
 def faults_of(

@@ -43,9 +43,7 @@ def held(pool: PoolFacts, scene: Scene) -> bool:
     )
 
 
-def show_pool(
-    pool: PoolFacts, quarantine: Quarantine, silent: Sequence[Raw], scene: Scene, work: Work
-) -> None:
+def show_pool(pool: PoolFacts, quarantine: Quarantine, silent: Sequence[Raw], scene: Scene, work: Work) -> None:
     """The pool's status, where it differs, and what its quarantine needs. Counts alone wait for the pool's turn."""
     report = scene.inventory.reports.get(pool.meta.name)
     if report is None:

@@ -19,7 +19,7 @@ from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.names import ANNOTATION_RELEASE
 from adjoin.api.pool_policy import Guard, Hook, Recovery
 from adjoin.decision.entries import NEEDS_REPLACEMENT, entry_of, rule_entry, rule_owner, way_out
-from adjoin.decision.idle import Idle, decide_idle
+from adjoin.decision.idle import decide_idle
 from adjoin.decision.passage import NEEDS_RESET, covers, faults_of, parameters_of
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task

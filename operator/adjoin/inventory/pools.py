@@ -120,7 +120,7 @@ class PoolRules:
 
 
 def address_of(device: Device, pool: Pool | None) -> str:
-    """The PCI address that a device publishes, in one spelling, or "". `pool` is its own, for where it reads it from."""
+    """The PCI address that a device publishes, in one spelling, or "". `pool` says where it is read from."""
     aliases = pool.aliases.get("pciBusID", ()) if pool is not None else ()
     for key in _identity_keys(tuple(aliases), device.id.driver, "pciBusID", _PCI_KEYS):
         value = device.attributes.get(key)

@@ -7,6 +7,7 @@ it, whatever happens to those ResourceClaims. Nothing here chooses devices, serv
 """
 
 from adjoin.lifecycle.absence import given_up
+from adjoin.lifecycle.reclaim import Reclaimed, may_lack, reclaim
 from adjoin.lifecycle.relations import (
     BUILTIN_FINALIZER,
     LABEL_REPLICA,
@@ -40,6 +41,7 @@ __all__ = [
     "Errand",
     "Member",
     "Progress",
+    "Reclaimed",
     "Relations",
     "Review",
     "Run",
@@ -59,11 +61,13 @@ __all__ = [
     "evicting",
     "expel",
     "given_up",
+    "may_lack",
     "node_gone",
     "orphans",
     "pinned_to",
     "precedence",
     "read_runs",
+    "reclaim",
     "relate",
     "review",
     "rfc3339",

@@ -75,8 +75,4 @@ _COUNTS = ("devices", "summary", "fragmentation", "gap", "tenants", "used")
 
 def pool_gist(status: Raw) -> dict[str, Any]:
     """A pool's status without what changes with every placement."""
-    return {
-        key: value
-        for key, value in status.items()
-        if key not in _COUNTS
-    }
+    return {key: value for key, value in status.items() if key not in _COUNTS}

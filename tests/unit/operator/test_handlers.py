@@ -159,7 +159,14 @@ async def sweeping(*, pods: int = 0, page: int = 500) -> AsyncIterator[At]:
         for number in range(pods):
             api.put(Kind.POD, pod(f"p{number}"))
         sweep = Sweep(
-            kube, cache, metrics, interval=300, page=page, clock=loop_time, now=lambda: NOW, rng=random.Random(1)
+            kube,
+            cache,
+            metrics,
+            interval=lambda: 300.0,
+            page=page,
+            clock=loop_time,
+            now=lambda: NOW,
+            rng=random.Random(1),
         )
         async with Background(sweep.run()):
             await until(lambda: sweep.done is not None)

@@ -40,6 +40,7 @@ def test_claim() -> None:
         "allocatedAt",
         "readyAt",
         "idleSince",
+        "lostSince",
         "bootID",
         "hooks",
     }

@@ -88,24 +88,35 @@ def _plain(value: AttributeValue) -> Any:
     return str(value) if isinstance(value, Version) else value
 
 
-def devices_text(devices: Sequence[HookDevice]) -> str:
-    """`ADJOIN_DEVICES`: the set as JSON."""
-    return json.dumps(
-        [
-            {
-                "request": each.request,
-                "name": each.name,
-                "driver": each.device.id.driver,
-                "pool": each.device.id.pool,
-                "device": each.device.id.device,
-                "id": each.hardware_id,
-                "attributes": {key: _plain(value) for key, value in sorted(each.device.attributes.items())},
-                "capacity": {key: str(amount) for key, amount in sorted(each.device.capacity.items())},
-            }
-            for each in devices
-        ],
-        separators=(",", ":"),
-    )
+LONGEST_TEXT = 100_000
+"""Linux takes no environment string of 128 KiB or more; a container that has one cannot start."""
+
+
+def devices_text(devices: Sequence[HookDevice], owner: str) -> str:
+    """`ADJOIN_DEVICES`: the set as JSON, each with the UID of the claim that has it. A set that is too large for an
+    environment goes without attributes and capacity."""
+
+    def text(full: bool) -> str:
+        return json.dumps([_described(each, owner, full) for each in devices], separators=(",", ":"))
+
+    whole = text(True)
+    return whole if len(whole) <= LONGEST_TEXT else text(False)
+
+
+def _described(each: HookDevice, owner: str, full: bool) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "request": each.request,
+        "name": each.name,
+        "driver": each.device.id.driver,
+        "pool": each.device.id.pool,
+        "device": each.device.id.device,
+        "id": each.hardware_id,
+        "owner": owner,
+    }
+    if full:
+        entry["attributes"] = {key: _plain(value) for key, value in sorted(each.device.attributes.items())}
+        entry["capacity"] = {key: str(amount) for key, amount in sorted(each.device.capacity.items())}
+    return entry
 
 
 def environment(task: Task) -> list[dict[str, str]]:
@@ -118,7 +129,7 @@ def environment(task: Task) -> list[dict[str, str]]:
         "ADJOIN_REPLICA": str(task.errand.index) if task.errand.index >= 0 else "",
         "ADJOIN_NODE": task.node,
         "ADJOIN_ATTEMPT": str(task.run.attempt),
-        "ADJOIN_DEVICES": devices_text(task.devices),
+        "ADJOIN_DEVICES": devices_text(task.devices, task.claim_uid),
         **{parameter_variable(name): value for name, value in sorted(task.parameters.items())},
     }
     return [{"name": name, "value": value} for name, value in values.items()]

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 
+from adjoin.api.names import DRIVER
 from adjoin.cache import View
 from adjoin.facts import ConfigMapFacts, NodeFacts, TaintRuleFacts
 from adjoin.inventory.changes import changed_keys, updated
@@ -171,6 +172,10 @@ class InventoryBuilder:
             if not concerned.isdisjoint(scopes(*key)):
                 self._rules.pop(key, None)
                 nodes |= driver_pool.nodes
+        if any(rule.driver in ("", DRIVER) for rule in changed):
+            # Devices that no driver publishes are of a pool that has the name of their node.
+            unpublished = {*self._listing, *self._sites}
+            nodes.update(name for name in unpublished if not concerned.isdisjoint(scopes(DRIVER, name)))
         return nodes
 
     def _rules_for(self, key: Key) -> DriverPoolRules:
@@ -196,6 +201,7 @@ class InventoryBuilder:
                         (driver_pool, self._rules_for((driver_pool.driver, driver_pool.name)))
                         for driver_pool in self._driver_pools.on(name)
                     ),
+                    own_rules=self._taint_rules.for_driver_pool(DRIVER, name),
                     allocatable=facts.allocatable if facts is not None else {},
                     gpu_ids={pool: text.gpu_ids for pool, text in texts.items()},
                     guarding=self._cluster,

@@ -35,6 +35,7 @@ class Surroundings:
         without an object,
             of which no labels are known, every pool that lists it.
         driver_pools: What drivers publish there, with the taint rules for it.
+        own_rules: The taint rules for devices that no driver publishes.
         allocatable: Extended resources of the node.
         gpu_ids: By pool the identities of GPU rows that stand beside its matrix.
         guarding: Devices of guarded pools are offered only once their guard stands.
@@ -45,6 +46,7 @@ class Surroundings:
     pools: tuple[PoolRules, ...]
     listing: tuple[PoolRules, ...]
     driver_pools: tuple[tuple[DriverPool, DriverPoolRules], ...]
+    own_rules: DriverPoolRules
     allocatable: Mapping[str, int]
     gpu_ids: Mapping[str, tuple[str, ...]]
     guarding: bool
@@ -124,10 +126,8 @@ def node_devices(site: Surroundings) -> NodeDevices:
         by_drivers += chosen
     unpublished = list(_unpublished(site, by_drivers, overlaps, beyond)) if site.listing else []
     for each, identity in zip(unpublished, _identify(site, unpublished), strict=True):
-        standing = (
-            (Standing.OFFERED, "") if site.node.exists else (Standing.MISSING, f"node {site.node.name} is absent")
-        )
-        devices.append(_device(site, each, identity, _locked(site, each, identity) or standing))
+        standing = _locked(site, each, identity) or _unpublished_standing(site, each)
+        devices.append(_device(site, each, identity, standing))
         identities[each.id] = identity
     devices.sort(key=stable_order)
     return NodeDevices(tuple(devices), identities, tuple(overlaps), parts, beyond, tuple(tainted))
@@ -239,6 +239,13 @@ def _standing(
     if site.guarding and each.rules.guarded and not rules.guarded(name, each.rules.name):
         return Standing.UNGUARDED, "no taint rule guards it yet"
     return Standing.OFFERED, ""
+
+
+def _unpublished_standing(site: Surroundings, each: _Chosen) -> tuple[Standing, str]:
+    if not site.node.exists:
+        return Standing.MISSING, f"node {site.node.name} is absent"
+    found = ailment((), site.own_rules.on(each.published.name))
+    return (Standing.UNHEALTHY, found) if found else (Standing.OFFERED, "")
 
 
 def _device(site: Surroundings, each: _Chosen, identity: Identity, standing: tuple[Standing, str]) -> Device:

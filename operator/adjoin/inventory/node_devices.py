@@ -117,16 +117,16 @@ def node_devices(site: Surroundings) -> NodeDevices:
         chosen = list(_published(site, driver_pool, overlaps, parts))
         for each, identity in zip(chosen, _identify(site, chosen), strict=True):
             found = _symptoms(each, rules)
-            if found:
-                node, pool = site.node.name, each.rules.name
-                tainted.append(Tainted(each.id, identity.text, pool, each.offer.name, node, found))
+            tainted += _tainted(site, each, identity, found)
             standing = _locked(site, each, identity) or _standing(site, each, rules, driver_pool.problem, found)
             devices.append(_device(site, each, identity, standing))
             identities[each.id] = identity
         by_drivers += chosen
     unpublished = list(_unpublished(site, by_drivers, overlaps, beyond)) if site.listing else []
     for each, identity in zip(unpublished, _identify(site, unpublished), strict=True):
-        standing = _locked(site, each, identity) or _unpublished_standing(site, each)
+        found = _symptoms(each, site.own_rules)
+        tainted += _tainted(site, each, identity, found)
+        standing = _locked(site, each, identity) or _unpublished_standing(site, found)
         devices.append(_device(site, each, identity, standing))
         identities[each.id] = identity
     devices.sort(key=stable_order)
@@ -227,13 +227,23 @@ def _symptoms(each: _Chosen, rules: DriverPoolRules) -> tuple[Symptom, ...]:
     return symptoms((*each.published.taints, *rules.on(each.published.name)), each.rules.health)
 
 
+def _tainted(site: Surroundings, each: _Chosen, identity: Identity, found: tuple[Symptom, ...]) -> list[Tainted]:
+    named = each.offer.name, site.node.name
+    return [Tainted(each.id, identity.text, each.rules.name, *named, found)] if found else []
+
+
+def _ailing(found: Sequence[Symptom]) -> tuple[Standing, str] | None:
+    ailing = next((symptom for symptom in found if not symptom.excused), None)
+    return (Standing.UNHEALTHY, ailing.text) if ailing is not None else None
+
+
 def _standing(
     site: Surroundings, each: _Chosen, rules: DriverPoolRules, withheld: str, found: Sequence[Symptom]
 ) -> tuple[Standing, str]:
     name = each.published.name
-    ailing = next((symptom for symptom in found if not symptom.excused), None)
+    ailing = _ailing(found)
     if ailing is not None:
-        return Standing.UNHEALTHY, ailing.text
+        return ailing
     if withheld:
         return Standing.WITHHELD, withheld
     if site.guarding and each.rules.guarded and not rules.guarded(name, each.rules.name):
@@ -241,11 +251,10 @@ def _standing(
     return Standing.OFFERED, ""
 
 
-def _unpublished_standing(site: Surroundings, each: _Chosen) -> tuple[Standing, str]:
+def _unpublished_standing(site: Surroundings, found: Sequence[Symptom]) -> tuple[Standing, str]:
     if not site.node.exists:
         return Standing.MISSING, f"node {site.node.name} is absent"
-    found = ailment((), site.own_rules.on(each.published.name))
-    return (Standing.UNHEALTHY, found) if found else (Standing.OFFERED, "")
+    return _ailing(found) or (Standing.OFFERED, "")
 
 
 def _device(site: Surroundings, each: _Chosen, identity: Identity, standing: tuple[Standing, str]) -> Device:

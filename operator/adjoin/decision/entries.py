@@ -77,7 +77,7 @@ def rule_entry(tainted: Tainted, symptom: Symptom, pool: PoolFacts, scene: Scene
             "owner": rule_owner(symptom.taint.key)[:253],
             "reason": NEEDS_REPLACEMENT if replaced else NEEDS_RESET,
             "message": f"{symptom.text} ({symptom.action})",
-            "exit": leave if replaced else f"once the taint is gone: {leave}",
+            "exit": leave if replaced else f"the taint is gone and {leave}",
             "since": rfc3339(scene.now),
             "claimUID": claim.meta.uid if claim is not None else "",
             "claim": claim.meta.key if claim is not None else "",

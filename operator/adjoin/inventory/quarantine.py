@@ -97,10 +97,11 @@ def read_locked(status: Raw) -> tuple[Locked, ...]:
 
 
 def locked_by_node(pools: Iterable[PoolFacts]) -> Mapping[str, Mapping[str, str]]:
-    """Why devices are in quarantine, by node and device key: any pool's word counts."""
+    """Why devices are in quarantine and what ends that, by node and device key: any pool's word counts."""
     nodes: dict[str, dict[str, str]] = {}
     for pool in sorted(pools, key=lambda each: (each.meta.name, each.meta.version)):
         for locked in read_locked(pool.status):
             text = f"{locked.reason}: {locked.message}" if locked.message else locked.reason
+            text += f"; until {locked.exit}" if locked.exit else ""
             nodes.setdefault(locked.node, {})[locked.key] = text
     return nodes

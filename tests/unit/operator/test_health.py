@@ -68,7 +68,7 @@ def test_c23_what_a_taint_costs_is_what_the_table_says() -> None:
     found = entry(world, "gpu-2")
     assert found["owner"] == f"health rule {XID}"
     assert found["message"] == f"taint {XID}=109 (QuarantineUntilReset)"
-    assert found["exit"].startswith("once the taint is gone: scrub, verify succeed")
+    assert found["exit"].startswith("the taint is gone and scrub, verify succeed")
     assert entry(world, "gpu-3")["exit"].startswith("other hardware is in its place")
     assert [note.split()[0] for note in events(world, "DeviceTainted")] == ["gpu.nvidia.com/n1/gpu-1"]
     assert ran(world) == []
@@ -172,7 +172,8 @@ def test_a_taint_on_a_held_device_is_a_condition_and_takes_it_from_nobody() -> N
     world.settle(Decider)
     assert phase(world) == "InUse"
     assert conditions(world)["DeviceUnhealthy"] == (
-        f"gpu.nvidia.com/n1/gpu-0 on n1: NeedsReset: taint {XID}=109 (QuarantineUntilReset)"
+        f"gpu.nvidia.com/n1/gpu-0 on n1: NeedsReset: taint {XID}=109 (QuarantineUntilReset); until the taint is "
+        "gone and scrub, verify succeed on it (tried again by itself), or kubectl adjoin release-quarantine"
     )
     assert world.get(Kind.POD, "worker")["status"]["phase"] == "Running"
     assert entry(world, "gpu-0")["claim"] == "team/job-a"
@@ -498,13 +499,12 @@ def test_a_node_out_of_service_lets_a_release_end_without_cleaning() -> None:
     world = cluster(deviceclaim(), pod(), devices=1)
     world.settle(Decider)
     unready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": rfc3339(world.now)}
-    lost = taint("node.kubernetes.io/out-of-service", effect="NoExecute")
-    world.change(Kind.NODE, "n1", {"spec": {"taints": [lost]}})
+    world.change(Kind.NODE, "n1", {"status": {"conditions": [unready]}})
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
     world.settle(Decider)
     assert phase(world) == "Releasing"
-    world.change(
-        Kind.NODE, "n1", {"spec": {"taints": [taint("node.kubernetes.io/out-of-service", effect="NoExecute")]}}
-    )
+    lost = taint("node.kubernetes.io/out-of-service", effect="NoExecute")
+    world.change(Kind.NODE, "n1", {"spec": {"taints": [lost]}})
     world.settle(Decider)
     assert phase(world) == "gone"
     assert ran(world) == ["init verify"]

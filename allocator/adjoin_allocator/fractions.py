@@ -169,6 +169,11 @@ class Appraiser:
         found: Integers = np.where(key >= _FAR, -1, (key >> _SHIFT) // GRAIN)
         return found
 
+    def price(self, klass: int, left: int, size: int) -> int:
+        """What so many thousandths of a card of this class cost of which so many are left, in units of `GRAIN`."""
+        worth = self._valuation().worth[klass]
+        return int(worth[left] - worth[max(left - size, 0)]) // GRAIN
+
     def _forget(self) -> None:
         """Starts the log anew, and with it all that was kept."""
         self.stock.log.clear()

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import compress
+from math import inf
 from operator import is_not
 from typing import NamedTuple
 
@@ -32,7 +33,7 @@ from adjoin_allocator.parts import Parts
 from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
 from adjoin_allocator.snapshot import Claims, Snapshot, path
-from adjoin_allocator.tenancy import WHOLE
+from adjoin_allocator.tenancy import WHOLE, Accounts
 from adjoin_allocator.terms import HoldKind, ReplicaState
 
 
@@ -148,6 +149,16 @@ class Ledger:
         for claim, entry in self._hands.get((pool, position), ()):
             yield claim, entry.replica, entry.mask, entry.back
 
+    def users(self, pool: str, position: int) -> Iterator[tuple[Claim, PlacedReplica, int]]:
+        """Which replicas of the snapshot's claims have what of a node, whole or a part of it; the oldest first."""
+        hands = self._hands.get((pool, position), ())
+
+        def age(hand: tuple[Claim, _Entry]) -> tuple[float, str, int]:
+            claim, entry = hand
+            return inf if claim.created is None else claim.created, claim.uid, entry.replica.index
+
+        yield from ((claim, entry.replica, entry.mask | entry.divided) for claim, entry in sorted(hands, key=age))
+
     def take(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Gives free devices of one node away, to a replica whose pod needs this of the node too."""
         ledger = self.pools[pool]
@@ -222,6 +233,14 @@ class Ledger:
                 for kind, milli in self.holders[index.pool.name].cost(position, 0, ((bit, each.share),)).items():
                     cost[kind] = cost.get(kind, 0) + milli
         return cost
+
+    def accounts(self, pool: str) -> Accounts:
+        """The tenants of a pool as the snapshot has them."""
+        index = self.pools[pool].index
+        capacity: dict[str, int] = {}
+        for (kind, _), count in index.tally.items():
+            capacity[kind] = capacity.get(kind, 0) + count
+        return Accounts(index.pool, capacity, self.holders[pool].usage)
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""

@@ -7,17 +7,17 @@ else is written: the operator acts on the annotation, says so in an Event and ta
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from adjoin.api.names import ANNOTATION_RELEASE
+from adjoin.api.releases import Release, read_releases, releases_text
 from adjoin.cache import MALFORMED
 from adjoin.cli.exits import FAILED, OK
 from adjoin.cli.source import NoAnswer, complain
-from adjoin.decision.quarantine import names_device, read_releases
+from adjoin.decision.quarantine import names_device
 from adjoin.facts import PoolFacts, read_pool
 from adjoin.intents import Kind
 from adjoin.inventory import Locked, read_locked
@@ -117,14 +117,11 @@ def _listed(group: Sequence[Vouched]) -> str:
 def patch(found: Vouched, reason: str) -> dict[str, Any]:
     """The merge patch that asks for the release, beside what others asked for and the operator has not answered."""
     pool = found.pool
-    asked: list[dict[str, str]] = []
     try:
         listed = read_releases(pool.annotations.get(ANNOTATION_RELEASE) or "[]")
     except ValueError:
         # Nobody could act on it: the operator refuses it anyway.
         listed = ()
-    asked += [{"device": each.device, "reason": each.reason} for each in listed]
-    asked.append({"device": spelled(found.locked), "reason": reason})
-    text = json.dumps(asked, separators=(",", ":"))
+    text = releases_text((*listed, Release(spelled(found.locked), reason)))
     meta = {"uid": pool.meta.uid, "resourceVersion": str(pool.meta.version)}
     return {"metadata": {**meta, "annotations": {ANNOTATION_RELEASE: text}}}

@@ -18,7 +18,7 @@ from typing import Final
 from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.defaults import device_of
 from adjoin.api.names import DRIVER
-from adjoin.api.pool_policy import Guard, Hook
+from adjoin.api.pool_policy import Guard, Hook, Recovery
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task
 from adjoin.facts import ClaimFacts, PoolFacts, Raw, timestamp
@@ -361,7 +361,8 @@ def _clean(case: _Case, member: Member, obstacle: str) -> Passage:
     dirty = [(placed, name) for placed, name in case.dirty() if placed.id not in elsewhere | spared]
     hooks = case.hooks(HookStage.CLEANUP, dirty)
     gone = node_gone(scene.inventory.nodes.get(member.node))
-    absent = [placed for placed, _ in dirty if case.missing(placed)]
+    lost = {placed.id for placed, _ in case.lost()}
+    absent = [placed for placed, _ in dirty if case.missing(placed) and placed.id not in lost]
     if absent and not gone and case.pool is not None:
         # It comes back, or it is lost: nobody has seen yet what became of it.
         text = f"device {absent[0].id} on {member.node} is missing; it is waited for"
@@ -449,11 +450,19 @@ def faults_of(
     if claim.meta.deleting is not None or entry.get("state") in (ReplicaState.RELEASING, ReplicaState.FAILED):
         used = {placed.id for placed, _ in case.dirty()}
         for placed, name in case.lost():
-            if placed.id in used and pool is not None:
+            # Where nothing is ever verified or cleaned, there is nothing to be made up for when it is back.
+            if placed.id in used and pool is not None and _verified(pool, name):
                 grace = pool.pool.spec.health.driver_grace
                 text = f"it has been missing for longer than {grace} since it was used last"
                 found.setdefault(placed.id, Fault(placed, name, NEEDS_RESET, text))
     return tuple(found.values())
+
+
+def _verified(pool: PoolFacts, name: str) -> bool:
+    """Whether a device of that name is looked at, by hooks or by somebody, before it is given out again."""
+    lifecycle = pool.pool.spec.lifecycle
+    hooked = any(covers(hook, name) for hook in (*lifecycle.cleanup, *lifecycle.init))
+    return hooked or pool.pool.spec.health.recovery is Recovery.MANUAL
 
 
 def _said(

@@ -10,7 +10,6 @@ Nobody's word but the pool's own decides on devices of the pool, and what others
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,6 +17,7 @@ from typing import Any, Final
 from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.names import ANNOTATION_RELEASE
 from adjoin.api.pool_policy import Guard, Hook, Recovery
+from adjoin.api.releases import read_releases
 from adjoin.decision.entries import NEEDS_REPLACEMENT, entry_of, rule_entry, rule_owner, way_out
 from adjoin.decision.idle import decide_idle
 from adjoin.decision.passage import NEEDS_RESET, covers, faults_of, parameters_of
@@ -54,25 +54,6 @@ class Quarantine:
     notices: tuple[Notice, ...] = ()
     answered: bool = False
     wake_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A device that somebody vouches for."""
-
-    device: str
-    reason: str
-
-
-def read_releases(text: str) -> tuple[Release, ...]:
-    """What the annotation asks for. Raises `ValueError` saying what is wrong with it."""
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"is not JSON ({error})") from None
-    if not isinstance(value, list) or not all(isinstance(each, dict) and each.get("device") for each in value):
-        raise ValueError('must be a list such as [{"device": "node-a/gpu-0", "reason": "card reseated"}]')
-    return tuple(Release(str(each["device"]), str(each.get("reason") or "")) for each in value)
 
 
 def names_device(text: str, locked: Locked) -> bool:

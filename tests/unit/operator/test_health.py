@@ -475,6 +475,19 @@ def test_what_has_been_missing_for_longer_than_the_grace_is_given_up_once_a_pod_
     assert held(world) == {0: [now]}
 
 
+def test_c34_where_nothing_is_verified_a_lost_device_is_dropped_and_free_on_return() -> None:
+    world = cluster(deviceclaim(), pod(), devices=1, lifecycle={})
+    world.settle(Decider)
+    publish(world, devices={})
+    world.settle(Decider)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    world.settle(Decider)
+    assert (phase(world), quarantined(world), counts(world)) == ("gone", {}, {})
+    publish(world, devices=1)
+    world.settle(Decider)
+    assert counts(world) == {"capacity": 1, "free": 1}
+
+
 @pytest.mark.parametrize(
     ("waiting", "count"),
     [

@@ -1,7 +1,7 @@
 """The annotation on a DevicePool by which somebody vouches for devices in quarantine.
 
-In comes its text, out go the devices with the reasons given; and the text for them. Admission refuses a text that cannot
-be read, and the operator refuses it again where admission did not see it.
+In comes its text, out go the devices with the reasons given; and the text for them. Admission refuses a text that
+cannot be read, and the operator refuses it again where admission did not see it.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from adjoin.lifecycle import (
 )
 from adjoin_allocator.model import Device, DeviceID
 
+_FOREVER = {"effect": "NoExecute"}
 _TOLERATIONS = 16
 """As many tolerations as one result of an allocation may have."""
 _SHARE_IDS = UUID("6d1a4b0e-7a52-5d0c-9a39-1f1c0d3d8f5a")
@@ -83,20 +84,21 @@ def toleration(pool: str) -> dict[str, str]:
 
 
 def excuses(rules: Sequence[HealthRule]) -> tuple[dict[str, str], ...]:
-    """What tolerates the device taints that a pool's health rules excuse, whatever their effect: Kubernetes evicts who
-    has a device with a NoExecute taint that its allocation does not tolerate. Where that would be more than an
-    allocation can have, keys are tolerated whatever their value."""
+    """What tolerates the device taints that a pool's health rules excuse: Kubernetes evicts who has a device with a
+    NoExecute taint, unless its allocation tolerates it by that very effect (seen on 1.37; nobody looks at NoSchedule
+    once the allocation stands). Where that would be more than an allocation can have, keys are tolerated whatever their
+    value."""
     found: dict[tuple[str, str | None], dict[str, str]] = {}
     excused = [rule for rule in rules if rule.action in (HealthAction.IGNORE, HealthAction.EVENT)]
     for rule in excused:
         for value in rule.values or (None,):
-            each = {"key": rule.taint_key, "operator": "Exists"}
+            each = {"key": rule.taint_key, "operator": "Exists", **_FOREVER}
             if value is not None:
-                each = {"key": rule.taint_key, "operator": "Equal", "value": value}
+                each = {"key": rule.taint_key, "operator": "Equal", "value": value, **_FOREVER}
             found[rule.taint_key, value] = each
     if len(found) > _TOLERATIONS - 1:
         keys = dict.fromkeys(rule.taint_key for rule in excused)
-        return tuple({"key": key, "operator": "Exists"} for key in keys)[: _TOLERATIONS - 1]
+        return tuple({"key": key, "operator": "Exists", **_FOREVER} for key in keys)[: _TOLERATIONS - 1]
     return tuple(found.values())
 
 

@@ -158,14 +158,14 @@ class _Case:
         )
 
     def missing(self, placed: PlacedDevice) -> bool:
-        """Whether its driver does not publish the device now, and nothing else is in its place."""
+        """Whether its driver does not publish the device now."""
         inventory = self.scene.inventory
         device = inventory.device(self.node, inventory.current(self.node, placed))
         return device is not None and device.standing is Standing.MISSING and placed.id.driver != DRIVER
 
     def replaced(self, placed: PlacedDevice) -> bool:
         """Whether other hardware is in the device's place: there is nothing left to be cleaned."""
-        return self.scene.inventory.replaced_by(self.node, placed) is not None
+        return self.missing(placed) and self.scene.inventory.replaced_by(self.node, placed) is not None
 
     def lost_at(self) -> float | None:
         """When devices that are missing count as lost, None while none is, as far as the status remembers."""

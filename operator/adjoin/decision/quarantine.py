@@ -213,7 +213,8 @@ def _held(scene: Scene) -> frozenset[DeviceID]:
 def _today(locked: Locked, scene: Scene) -> Device | None:
     """The device as it is today, by its hardware."""
     there = scene.inventory.devices.get(locked.node, ())
-    by_hardware = (each for each in there if locked.hardware_id and each.hardware_id == locked.hardware_id)
+    known = locked.hardware_id
+    by_hardware = (each for each in there if known and scene.inventory.is_hardware(each, known))
     by_name = (each for each in there if not locked.hardware_id and each.id == locked.device)
     return next(by_hardware, None) or next(by_name, None)
 

@@ -217,7 +217,8 @@ def _locked(site: Surroundings, each: _Chosen, identity: Identity) -> tuple[Stan
     """In quarantine, by its hardware id or, where the record has none, by its name."""
     if not site.locked:
         return None
-    why = site.locked.get(identity.text) or site.locked.get("/".join(each.id))
+    names = (identity.uuid, identity.pci, identity.text, "/".join(each.id))
+    why = next((site.locked[name] for name in names if name in site.locked), None)
     return None if why is None else (Standing.QUARANTINED, why)
 
 

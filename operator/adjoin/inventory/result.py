@@ -13,6 +13,7 @@ from adjoin.api.pool_status import PoolCondition
 from adjoin.facts import Binding
 from adjoin.inventory.driver_pools import DriverPool, Key, hardware_keys
 from adjoin.inventory.held import Found
+from adjoin.inventory.identity import spelled
 from adjoin.inventory.node_devices import COUNTED, Overlap
 from adjoin.inventory.pools import address_of
 from adjoin.inventory.silence import Silence
@@ -180,19 +181,25 @@ class Inventory:
         others = sum(address_of(each, self.pools.get(each.device_pool)) == own for each in there)
         return own if others <= 1 else ""
 
+    def is_hardware(self, device: Device, hardware_id: str) -> bool:
+        """Whether that is the id of a device, also where it is known by uuid now and was by its PCI address before."""
+        if device.hardware_id == hardware_id:
+            return True
+        return ":" in hardware_id and self.address(device) == spelled(hardware_id)
+
     def replaced_by(self, node: str, placed: PlacedDevice, address: str = "") -> Device | None:
         """The other hardware that is in a device's place: under its name, or at its PCI address. None while the device
-        itself is there, and where neither is."""
-        there = self.devices.get(node, ())
-        if any(each.hardware_id == placed.hardware_id and each.standing is not Standing.MISSING for each in there):
-            return None
-        if not placed.hardware_id or "/" in placed.hardware_id:
+        itself is there, where nothing is, and where what is there does not say what it is."""
+        recorded = placed.hardware_id
+        if not recorded or "/" in recorded:
             # Only its name is known: whatever has it is the device.
             return None
+        there = [each for each in self.devices.get(node, ()) if each.standing is not Standing.MISSING]
+        if any(self.is_hardware(each, recorded) for each in there):
+            return None
         for each in there:
-            if each.standing is Standing.MISSING:
-                continue
-            if each.id == placed.id or (address and self.address(each) == address):
+            told = self.address(each) if ":" in recorded else {":", "/"}.isdisjoint(each.hardware_id)
+            if told and (each.id == placed.id or (address and self.address(each) == address)):
                 return each
         return None
 

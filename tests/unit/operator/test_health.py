@@ -127,6 +127,18 @@ def test_c21_another_card_at_the_address_ends_a_quarantine_until_replaced() -> N
     assert events(world, "QuarantineLifted") == ["gpu.nvidia.com/n1/gpu-0 on n1: GPU-new is in its place"]
 
 
+def test_a17_a_card_that_is_known_by_another_id_today_is_the_same_card() -> None:
+    """Its driver did not publish uuids before; its address is what it was."""
+    address = {"resource.kubernetes.io/pciBusID": {"string": "0000:18:00.0"}}
+    world = cluster(devices=0, health={"rules": RULES, "recovery": "Manual"})
+    publish(world, devices={"gpu-0": address}, taints={"gpu-0": [taint(XID, "79")]})
+    world.settle(Decider)
+    publish(world, devices={"gpu-1": {**address, "uuid": {"string": "GPU-a"}}})
+    world.settle(Decider)
+    assert quarantined(world) == {"gpu-0": "NeedsReplacement"}
+    assert counts(world) == {"capacity": 1, "unhealthy": 1}
+
+
 def test_the_graver_rule_stands() -> None:
     world = cluster(health={"rules": RULES})
     publish(world, taints={"gpu-0": [taint(XID, "109")]})

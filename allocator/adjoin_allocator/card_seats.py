@@ -146,7 +146,7 @@ class CardSeats(Seats[Bench]):
         """By node all that is known of its cards, in one row."""
         stock = self.placer.ledger.parts.appraiser(self.asks[0].pool, kind).stock
         usable = stock.usable.astype(np.int64)
-        return np.hstack([stock.klass, stock.mode, stock.used_bytes, stock.used_milli, usable])
+        return np.hstack([stock.klass, *stock.used, usable])
 
     def _bench(self, position: int, view: NodeView, sorts: tuple[Sort, ...], free: int, kinds: Sequence[str]) -> Bench:
         parts, pool = self.placer.ledger.parts, self.asks[0].pool
@@ -156,9 +156,8 @@ class CardSeats(Seats[Bench]):
             stock = parts.appraiser(pool, kind).stock
             for column, bit in enumerate(parts.columns(pool, kind, position)):
                 klasses[bit] = int(stock.klass[position, column])
-                mode = int(stock.mode[position, column])
+                mode, *used = stock.used[:, position, column].tolist()
                 if mode >= 0 and stock.usable[position, column] and not free >> bit & 1:
-                    used = int(stock.used_bytes[position, column]), int(stock.used_milli[position, column])
                     cards[bit] = Card(stock.shares[mode].name, *used)
         chosen = []
         for ask, sort in zip(self.asks, sorts, strict=True):

@@ -190,11 +190,12 @@ def _free(
     fresh = chosen & stock.free
     if limit is not None and stock.in_mode[at] >= limit:
         fresh = np.zeros_like(fresh)
-    mine = fresh | (chosen & (stock.mode == at) & stock.usable)
+    mode, used_bytes, used_milli = stock.used
+    mine = fresh | (chosen & (mode == at) & stock.usable)
     caps = stock.caps[at][stock.klass]
     return (
-        np.where(mine, np.maximum(caps - stock.used_bytes, 0), -1),
-        np.where(mine, np.maximum(MILLI - stock.used_milli, 0), -1),
+        np.where(mine, np.maximum(caps - used_bytes, 0), -1),
+        np.where(mine, np.maximum(MILLI - used_milli, 0), -1),
         mine,
     )
 

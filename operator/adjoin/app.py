@@ -391,7 +391,7 @@ class Operator:
             "certificate": self.keeper.run(),
             "admission": self._serve_admission(),
             "memory": self._settle_memory(),
-            **{f"reflector {one.kind.value.plural}": one.run() for one in self.reflectors},
+            **{f"reflector {one.kind.name}": one.run() for one in self.reflectors},
         }
         tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in names.items()}
         before = asyncio.all_tasks()
@@ -538,7 +538,7 @@ class Operator:
             return f"kopf does not hear of {', '.join(kinds)}" if kinds else None
 
         checks: dict[str, Callable[[], str | None]] = {
-            f"watch of {one.kind.value.plural}": lambda one=one: None if one.idle else silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
+            f"watch of {one.kind.name}": lambda one=one: None if one.idle else silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
             for one in self.reflectors
         }
         limit = 3 * self._settings.resync_seconds + SILENT_SECONDS

@@ -134,8 +134,8 @@ def test_c17_c26_slices_that_go_and_come_touch_no_claim(site: Site) -> None:
     eventually(lambda: len(seen_pool(site).get("silent", [])), lambda count: count == 2, what="both drivers are silent")
     site.wait_phase("two", "Pending")
     for each in slices:
-        meta = {"name": each["metadata"]["name"]}
-        site.create({**{key: each[key] for key in ("apiVersion", "kind", "spec")}, "metadata": meta})
+        again = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "spec": each["spec"]}
+        site.create({**again, "metadata": {"name": each["metadata"]["name"]}})
     site.wait_phase("two", "Ready")
     eventually(lambda: gpus(site), lambda seen: seen == {"capacity": 4, "free": 2, "allocated": 2}, what="all are back")
     eventually(lambda: seen_pool(site), lambda seen: "silent" not in seen, what="no driver is silent")

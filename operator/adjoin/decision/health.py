@@ -46,7 +46,7 @@ def silent_entries(pool: PoolFacts, scene: Scene, work: Work) -> list[dict[str, 
     """`status.silent` as it should stand."""
     grace = grace_of(pool)
     kept = []
-    for each in scene.inventory.silent.get(pool.meta.name, ()):
+    for each in scene.inventory.silences.get(pool.meta.name, ()):
         since = scene.now if each.since is None else each.since
         forgotten = since + grace + SILENCE_SECONDS
         if not each.held:

@@ -45,7 +45,7 @@ def with_loss(member: Member, absent: bool, pool: PoolFacts | None, scene: Scene
 def _since(member: Member, pool: PoolFacts, scene: Scene) -> float:
     """From when the loss counts: with the driver's silence, if that is it."""
     devices = {(each.get("driver"), each.get("pool")) for each in member.entry.get("devices") or ()}
-    silent = scene.inventory.silent.get(pool.meta.name, ())
+    silent = scene.inventory.silences.get(pool.meta.name, ())
     return min((each.since for each in silent if each.since is not None and each.key in devices), default=scene.now)
 
 

@@ -122,7 +122,7 @@ class Scene:
 
     def hushed(self, pool: PoolFacts | None) -> Mapping[tuple[str, str], float]:
         """Drivers of the pool that are silent, but not for longer than its grace: until when that may last."""
-        silent = self.inventory.silent.get(pool.meta.name, ()) if pool is not None else ()
+        silent = self.inventory.silences.get(pool.meta.name, ()) if pool is not None else ()
         if pool is None or not silent:
             return {}
         grace = grace_of(pool)

@@ -121,7 +121,7 @@ class InventoryBuilder:
             tenancies=self._tenancies,
             parameters=self._parameters,
             defaults=defaults,
-            silent=silent,
+            silences=silent,
             _found=self._found,
             _driver_pools=self._driver_pools.by_key,
         )

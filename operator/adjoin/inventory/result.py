@@ -134,7 +134,7 @@ class Inventory:
         defaults: Names of all pools that are annotated as default, the one that counts first.
         tenancies: By pool who may claim, as which tenant.
         parameters: By pool what claims may choose for its hooks: values by name.
-        silent: By pool its drivers that publish nothing any more.
+        silences: By pool its drivers that publish nothing any more.
     """
 
     nodes: Mapping[str, Node]
@@ -146,7 +146,7 @@ class Inventory:
     parameters: Mapping[str, Mapping[str, tuple[str, ...]]]
     _found: Mapping[str, Found]
     _driver_pools: Mapping[Key, DriverPool]
-    silent: Mapping[str, tuple[Silence, ...]] = field(default_factory=dict)
+    silences: Mapping[str, tuple[Silence, ...]] = field(default_factory=dict)
 
     @property
     def default_pool(self) -> str:

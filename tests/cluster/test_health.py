@@ -171,11 +171,13 @@ def test_c29_a_node_that_is_deleted_lets_its_claim_go(site: Site) -> None:
 
 def test_c18_a_node_that_was_started_anew_has_its_devices_verified_again(site: Site) -> None:
     (node,) = site.machines(hardware.two_roots)
+    first, boot = "00000000-1111-2222-3333-444444444444", "11111111-2222-3333-4444-555555555555"
+    site.patch("Node", node, {"status": {"nodeInfo": {"bootID": first}}}, subresource="status")
     site.pool(lifecycle={"init": [VERIFY]})
     site.ask("one", {"gpu": 1})
     claim = site.wait_phase("one", "Ready")
     (replica,) = claim["status"]["allocation"]["replicas"]
-    boot = "11111111-2222-3333-4444-555555555555"
+    assert replica["bootID"] == first
     site.patch("Node", node, {"status": {"nodeInfo": {"bootID": boot}}}, subresource="status")
     claim = eventually(
         lambda: site.claim("one"),

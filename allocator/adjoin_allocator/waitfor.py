@@ -167,7 +167,7 @@ def _hands(placer: Placer, pool: str, position: int, mine: ClaimUID | None) -> I
 
     for claim, replica, mask, back in ledger.hands(pool, position):
         if claim.uid != mine:
-            wanted = not claim.deleting and (replica.index < claim.replicas or claim.uid in ledger.conflicts)
+            wanted = not claim.deleting and (replica.index in claim.members or claim.uid in ledger.conflicts)
             add(f"{CLAIM}{claim.namespace}/{claim.name}", mask, mask if back else 0, again=back and wanted)
     if ledger.holds:
         for at, device in enumerate(ledger.pools[pool].index.views[position].devices):

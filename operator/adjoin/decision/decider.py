@@ -21,7 +21,7 @@ from adjoin.delivery import GuardWork, Published, guard_work, in_force, publishe
 from adjoin.facts import ClaimFacts, PoolFacts, TaintRuleFacts
 from adjoin.intents import Intent
 from adjoin.inventory import IDLE_CLEAN, InventoryBuilder, asked_pool, changed_keys, overdue, read_locked
-from adjoin.lifecycle import contested, entries, given_up, relate
+from adjoin.lifecycle import contested, entries, followed_pods, given_up, relate
 from adjoin.snapshot import SnapshotBuilder
 from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
@@ -98,7 +98,8 @@ class Decider:
         if claims is not view.claims:
             view, seen = replace(view, claims=claims), replace(seen, claims=claims)
             inventory, relations = self._inventory.build(seen, late), relate(view)
-        snapshot = self._snapshots.build(view, inventory)
+        followed = followed_pods(view, relations, inventory)
+        snapshot = self._snapshots.build(view, inventory, followed)
         plan = make_plan(snapshot, now, self._memo)
         abandoned, next_abandoned = given_up(view, inventory, now)
         scene = Scene(
@@ -115,6 +116,7 @@ class Decider:
             snapshot=snapshot,
             abandoned=abandoned,
             locked={uid: _locked(pool) for uid, pool in view.pools.items()},
+            followed=followed,
         )
         work = Work(view.busy)
         work.wake(next_in_force)

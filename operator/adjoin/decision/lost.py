@@ -15,7 +15,7 @@ from adjoin.decision.scene import Scene, Work
 from adjoin.facts import ClaimFacts, PodFacts, PoolFacts, Raw, timestamp
 from adjoin.holdings import read_placed
 from adjoin.inventory import asked_pool, grace_of
-from adjoin.lifecycle import Member, Use, entries, rfc3339, uses_of, wanted_replicas
+from adjoin.lifecycle import Member, Use, entries, rfc3339, uses_of
 from adjoin_allocator.terms import ReplicaState, Standing
 
 
@@ -55,8 +55,8 @@ def forsaken(claim: ClaimFacts, scene: Scene) -> frozenset[int]:
     if claim.meta.deleting is not None:
         return frozenset()
     pool = scene.relations.pools.get(asked_pool(claim, scene.inventory.default_pool))
-    wanted = wanted_replicas(claim)
-    placed = [entry for entry in entries(claim) if int(entry.get("index") or 0) < wanted]
+    wanted = scene.wanted(claim)
+    placed = [entry for entry in entries(claim) if int(entry.get("index") or 0) in wanted]
     if pool is None or not any(_bad(entry, pool, scene) for entry in placed):
         return frozenset()
     uses: dict[int, list[Use]] = {}

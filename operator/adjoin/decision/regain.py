@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ def regain(
     for claim in view.claims.values():
         if not may_lack(claim, relations):
             continue
-        got = reclaim(claim, relations, inventory, _taken(view, claim.meta.uid), now)
+        got = reclaim(claim, relations, inventory, partial(_taken, view, claim.meta.uid), now)
         if got.entries or got.refused:
             found[claim.meta.uid] = Regained(claim.status, got)
         if got.entries:

@@ -15,7 +15,7 @@ from adjoin.decision.regain import Regained
 from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Intent, Step
 from adjoin.inventory import Inventory, device_key, grace_of
-from adjoin.lifecycle import Relations
+from adjoin.lifecycle import Indexes, Relations, wanted_replicas
 from adjoin.status import Evicted
 from adjoin_allocator.model import DeviceID, PlacedDevice
 from adjoin_allocator.results import Plan
@@ -80,8 +80,9 @@ class Work:
 class Scene:
     """What is the same for all claims of one decision. `fragmentation` is by pool and device name, `evicted` by UID
     of the claim that has to give something, `abandoned` by UID of the claim whose replicas are on nodes that are given
-    up, `locked` by UID of the DevicePool whose status has the devices in quarantine, `regained` by UID of
-    the claim whose status lost replicas (the view names them)."""
+    up, `locked` by UID of the DevicePool whose status has the devices in quarantine, `followed` by UID of the claim
+    whose pods say which replicas it wants, `regained` by UID of the claim whose status lost replicas (the view names
+    them)."""
 
     view: View
     inventory: Inventory
@@ -95,6 +96,7 @@ class Scene:
     snapshot: Snapshot
     abandoned: Mapping[str, frozenset[int]] = field(default_factory=dict)
     locked: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    followed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     regained: Mapping[str, Regained] = field(default_factory=dict)
     _holders: dict[DeviceID, str] = field(default_factory=dict)
 
@@ -128,6 +130,10 @@ class Scene:
         grace = grace_of(pool)
         ends = {each.key: (self.now if each.since is None else each.since) + grace for each in silent}
         return {key: end for key, end in ends.items() if end > self.now}
+
+    def wanted(self, claim: ClaimFacts) -> Indexes:
+        """The replicas that a claim wants now."""
+        return wanted_replicas(claim, self.followed)
 
     def quarantined(self, pool: PoolFacts | None, placed: PlacedDevice) -> bool:
         """Whether the pool's status says already that nobody gets the device."""

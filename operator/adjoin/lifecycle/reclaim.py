@@ -8,19 +8,20 @@ is there and was let go, and only devices that nobody else holds. Nothing here t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from adjoin.api.claim import DeviceClaim
-from adjoin.api.defaults import replicas_of
+from adjoin.api.defaults import most_replicas
 from adjoin.api.names import LABEL_POD
 from adjoin.facts import ClaimFacts, PodFacts, ResourceClaimFacts
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import LABEL_REPLICA, Relations, seniority
 from adjoin.lifecycle.replicas import device_entry
 from adjoin.lifecycle.times import rfc3339
-from adjoin.lifecycle.uses import entries, pinned_to, wanted_replicas
+from adjoin.lifecycle.uses import entries, pinned_to
+from adjoin.lifecycle.wanted import dormant, follows_pods
 from adjoin_allocator.model import DeviceID, PlacedDevice
 from adjoin_allocator.terms import ReplicaState
 
@@ -40,28 +41,39 @@ class Reclaimed:
     refused: Mapping[str, str]
 
 
+NOTHING = Reclaimed({}, {}, {})
+
+
 def may_lack(claim: ClaimFacts, relations: Relations) -> bool:
     """Whether it is worth looking: the status names fewer replicas than the claim wants, and pods have some. Cheap."""
     owned = relations.owned.get(claim.meta.uid)
-    if not owned or claim.meta.deleting is not None:
+    if not owned or dormant(claim):
         return False
     named = (claim.status.get("allocation") or {}).get("replicas") or ()
-    return len(named) < replicas_of(claim.claim.spec)
+    return len(named) < most_replicas(claim.claim.spec)
 
 
 def reclaim(
-    claim: ClaimFacts, relations: Relations, inventory: Inventory, taken: Collection[DeviceID], now: float
+    claim: ClaimFacts,
+    relations: Relations,
+    inventory: Inventory,
+    others: Callable[[], Collection[DeviceID]],
+    now: float,
 ) -> Reclaimed:
-    """The replicas that pods have and the status does not name. `taken` are devices that others hold."""
-    wanted = wanted_replicas(claim)
+    """The replicas that pods have and the status does not name. `others` says which devices others hold, and is asked
+    only where there is something to put back. A claim that follows its pods may have any index."""
+    most = most_replicas(claim.claim.spec)
     known = {int(entry.get("index") or 0) for entry in entries(claim)}
     groups: defaultdict[tuple[int, str], list[ResourceClaimFacts]] = defaultdict(list)
     for each in relations.owned.get(claim.meta.uid, ()):
         text = each.labels.get(LABEL_REPLICA, "")
         index = int(text) if text.isascii() and text.isdigit() else -1
         ours = each.allocated and each.meta.namespace == claim.meta.namespace
-        if ours and 0 <= index < wanted and index not in known:
+        if ours and index >= 0 and (index < most or follows_pods(claim)) and index not in known:
             groups[index, each.labels.get(LABEL_POD, "")].append(each)
+    if not groups:
+        return NOTHING
+    taken = others()
     found: dict[int, Mapping[str, Any]] = {}
     pods: dict[int, str] = {}
     refused: dict[str, str] = {}
@@ -75,6 +87,8 @@ def reclaim(
         devices = [device for each in group for device in each.devices]
         lost = next((device for device in devices if device in taken or device in mine), None)
         places = {pod.node} if pod.node else pinned_to(pod)
+        if len(known) + len(found) >= most:
+            continue
         if index in found or lost is not None:
             refused[pod.meta.uid] = f"replica {index} serves another pod" if lost is None else f"others hold {lost}"
         elif len(places) == 1:

@@ -26,6 +26,7 @@ def test_claim() -> None:
         "nominated",
         "evictions",
         "failures",
+        "lastUsedAt",
         "allocation",
     }
     assert fields(Reason) == {"code", "nodes", "message"}
@@ -41,6 +42,7 @@ def test_claim() -> None:
         "readyAt",
         "idleSince",
         "lostSince",
+        "served",
         "bootID",
         "hooks",
     }

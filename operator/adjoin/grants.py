@@ -30,6 +30,7 @@ class GrantFacts:
         labels: Its labels.
         finalizers: Its finalizers.
         devices: The devices that it names.
+        requests: For which request each of them is.
         data: Its text.
         immutable: Its text cannot be changed any more.
     """
@@ -39,6 +40,7 @@ class GrantFacts:
     labels: Mapping[str, str]
     finalizers: tuple[str, ...]
     devices: tuple[DeviceID, ...]
+    requests: tuple[str, ...]
     data: Mapping[str, str]
     immutable: bool
 
@@ -66,12 +68,14 @@ def read_grant(obj: Raw) -> GrantFacts:
         for reference in meta.get("ownerReferences") or ()
         if (reference.get("apiVersion") or "").startswith(f"{GROUP}/") and reference.get("kind") == "DeviceClaim"
     )
+    listed = _devices(data.get(KEY_DEVICES))
     return GrantFacts(
         meta=read_meta(obj),
         owner=next(owners, ""),
         labels=meta.get("labels") or {},
         finalizers=tuple(meta.get("finalizers") or ()),
-        devices=_devices(data.get(KEY_DEVICES)),
+        devices=tuple(device for device, _ in listed),
+        requests=tuple(request for _, request in listed),
         data=data,
         immutable=bool(obj.get("immutable")),
     )
@@ -82,13 +86,13 @@ def read_labelled_grant(obj: Raw) -> GrantFacts | None:
     return read_grant(obj) if LABEL_POD in ((obj.get("metadata") or {}).get("labels") or {}) else None
 
 
-def _devices(text: Any) -> tuple[DeviceID, ...]:
+def _devices(text: Any) -> tuple[tuple[DeviceID, str], ...]:
     try:
         listed = json.loads(text) if isinstance(text, str) else ()
     except (ValueError, RecursionError):
         return ()
     return tuple(
-        DeviceID(each["driver"], each["pool"], each["device"])
+        (DeviceID(each["driver"], each["pool"], each["device"]), str(each.get("request") or ""))
         for each in (listed if isinstance(listed, list) else ())
         if isinstance(each, dict) and all(isinstance(each.get(name), str) for name in _NAMES)
     )

@@ -28,12 +28,7 @@ class Refused:
 
 
 REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
-    Kind.DEVICE_POOL: (
-        Refused("spec.lifecycle.idleClean"),
-        Refused("spec.lifecycle.sweepEvery"),
-        Refused("spec.health.driverGrace"),
-        Refused("spec.health.rules", ([],)),
-    ),
+    Kind.DEVICE_POOL: (),
     Kind.DEVICE_SHARE: (
         Refused("spec.mode", ("Fractional",)),
         Refused("spec.timeSliced"),
@@ -121,6 +116,12 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.lifecycle.cleanBetweenRestarts",
             "spec.lifecycle.nodeUnreachable.after",
             "spec.lifecycle.nodeUnreachable.policy",
+            "spec.lifecycle.idleClean",
+            "spec.lifecycle.sweepEvery",
+            "spec.health.driverGrace",
+            "spec.health.rules[].taintKey",
+            "spec.health.rules[].values[]",
+            "spec.health.rules[].action",
             "spec.health.recovery",
             "spec.delivery.mode",
             "spec.delivery.guard",

@@ -14,7 +14,7 @@ from adjoin.delivery.hooks import HookDevice, Task, begin
 from adjoin.delivery.networks import NetworksError, attach
 from adjoin.delivery.parts import Layout, Part, parts
 from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch, servable
-from adjoin.delivery.resourceclaims import Cargo, Handover, hand_over
+from adjoin.delivery.resourceclaims import Cargo, Handover, excuses, hand_over
 
 __all__ = [
     "Assignment",
@@ -33,6 +33,7 @@ __all__ = [
     "begin",
     "environment",
     "event_step",
+    "excuses",
     "guard_work",
     "hand_over",
     "in_force",

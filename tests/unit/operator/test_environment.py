@@ -427,6 +427,40 @@ def test_devices_of_a_claim_that_was_torn_away_are_its_pods_until_that_has_ended
     assert ids(world, "job-b") == [uuid("n1", 0)]
 
 
+def test_a_status_that_was_wiped_is_written_again_from_the_configmap() -> None:
+    world = cluster(deviceclaim(requests={"gpu": 2}), admitted(), gpus=4)
+    world.settle(Decider)
+    before = ids(world)
+    world.change(Kind.DEVICE_CLAIM, "job-a", {"status": {"allocation": None, "phase": None}})
+    world.settle(Decider)
+    assert ids(world) == before == got(world)["NVIDIA_VISIBLE_DEVICES"].split(",")
+    (entry,) = claimed(world)
+    assert (entry["state"], {each["request"] for each in entry["devices"]}) == ("InUse", {"gpu"})
+
+
+def test_a_configmap_whose_claim_is_gone_is_removed() -> None:
+    """As a restored backup leaves it."""
+    orphan: Obj = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "adjoin-job-x-aaaaaaaaaa",
+            "namespace": "team",
+            "uid": "orphan",
+            "finalizers": ["adjoin.dev/cleanup"],
+            "labels": {"adjoin.dev/pod": "nobody", "adjoin.dev/replica": "0"},
+            "ownerReferences": [
+                {"apiVersion": "adjoin.dev/v1alpha1", "kind": "DeviceClaim", "name": "job-x", "uid": "long-gone"}
+            ],
+        },
+        "immutable": True,
+        "data": {"ADJOIN_DEVICES": "[]"},
+    }
+    world = cluster(orphan)
+    world.settle(Decider)
+    assert grants(world) == []
+
+
 def test_a_fresh_process_lets_a_pod_linger_that_it_finds_only_in_its_configmap() -> None:
     world = cluster(deviceclaim(), admitted(), gpus=1)
     world.settle(Decider)

@@ -382,7 +382,8 @@ class _Facts:
         share = self._stock.share_at.get(wish.share)
         if share is None:
             return [0] * len(self._stock.sizes)
-        return [cost_milli(wish.of_each, cap) for cap in self._stock.caps[share].tolist()]
+        # Several parts of one card may be more than a card: no card has that, and it is priced like a whole one.
+        return [min(MILLI, cost_milli(wish.of_each, cap)) for cap in self._stock.caps[share].tolist()]
 
     def sizes(self, numbers: Integers) -> Iterator[dict[int, int]]:
         """By class of card how many parts of which size are asked for."""

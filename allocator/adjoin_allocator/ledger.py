@@ -163,6 +163,12 @@ class Ledger:
         self._journal.append((ledger, position, bit, _Move.TAKE, NOTHING, ledger.version, share))
         self.parts.hold(pool, position, bit, share, back=False, add=True)
 
+    def give_back_part(self, pool: str, position: int, bit: int, share: PlacedShare) -> None:
+        """Takes back a part that `take_part` gave away."""
+        ledger = self.pools[pool]
+        self._journal.append((ledger, position, bit, _Move.GIVE_BACK, NOTHING, ledger.version, share))
+        self.parts.hold(pool, position, bit, share, back=False, add=False)
+
     def take_placement(self, pool: str, placement: Placement, host: HostAsk) -> None:
         """Gives all devices of a placement away, whole or in parts."""
         position, mask = self.pools[pool].index.position[placement.node], 0

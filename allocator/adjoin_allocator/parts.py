@@ -139,6 +139,10 @@ class Parts:
 
     # Holding
 
+    def holding(self, pool: str) -> Mapping[tuple[int, int], Mapping[PlacedShare, int]]:
+        """By position and bit of divided devices which parts are held, and how often."""
+        return self._pools[pool].held
+
     def hold(self, pool: str, position: int, bit: int, share: PlacedShare, back: bool, add: bool) -> None:
         """Somebody holds a part of a device, or no longer does."""
         parts, sign = self._pools[pool], 1 if add else -1

@@ -141,7 +141,7 @@ def _priced(signature: Signature, objective: tuple[int, ...], price: int) -> tup
 def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish: Wish) -> Spot | Obstacle:
     """Parts together with other devices, or several parts whose distances matter."""
     ledger, fitter, parts = placer.ledger.pools[ask.pool], placer.fitter, placer.ledger.parts
-    form = _form(placer, ask)
+    form = card_form(placer, ask)
     wishes = {
         at: parts.wish(ask.pool, (request,), ask.host)
         for at, request in enumerate(ask.requests)
@@ -195,7 +195,7 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
     return obstacle if found is None else Spot(found[2], found[3])
 
 
-def _form(placer: Placer, ask: Ask) -> Form:
+def card_form(placer: Placer, ask: Ask) -> Form:
     """The form of an ask whose parts of one device count as one."""
     pool = placer.ledger.pools[ask.pool].index.pool
     types = {name.name: name.type for name in pool.devices}
@@ -221,6 +221,19 @@ def grant(placer: Placer, ask: Ask, spot: Spot) -> None:
                 for _ in range(copies(request)):
                     ledger.take_part(ask.pool, spot.position, bit, request.share.placed)
     ledger.take(ask.pool, spot.position, whole, ask.host)
+
+
+def take_back(placer: Placer, ask: Ask, spot: Spot) -> None:
+    """Takes back what `grant` gave."""
+    ledger, whole = placer.ledger, 0
+    for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
+        if request.share is None:
+            whole |= mask
+        else:
+            for bit in bits(mask):
+                for _ in range(copies(request)):
+                    ledger.give_back_part(ask.pool, spot.position, bit, request.share.placed)
+    ledger.give_back(ask.pool, spot.position, whole, ask.host)
 
 
 def copies(request: Request) -> int:

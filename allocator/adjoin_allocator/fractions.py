@@ -165,6 +165,8 @@ class Appraiser:
         limit = stock.shares[stock.share_at[wish.share]].max_devices
         if limit is not None and stock.in_mode[stock.share_at[wish.share]] + wish.parts > limit:
             fresh = np.full_like(fresh, _FAR)
+            if stock.in_mode[stock.share_at[wish.share]] > limit:
+                opened = fresh
         key = np.minimum(opened, fresh)
         found: Integers = np.where(key >= _FAR, -1, (key >> _SHIFT) // GRAIN)
         return found
@@ -333,10 +335,11 @@ class Appraiser:
             return total[:, None]
         total = costs.copy()
         limit = stock.shares[stock.share_at[wish.share]].max_devices
-        for opened in range(1, wish.parts + 1):
+        for opened in range(wish.parts + 1):
+            # Of a share that has split too many already nothing is given, not even of cards that are split.
             if limit is not None and stock.in_mode[stock.share_at[wish.share]] + opened > limit:
                 total[:, opened] = _NEVER
-            else:
+            elif opened:
                 total[:, opened] += _cost(table[min(opened, stock.shape[1])])[whole]
         if scarce is not None:
             total += scarce[:, None]

@@ -31,9 +31,12 @@ from adjoin_allocator.nodes import Nodes, PoolIndex
 from adjoin_allocator.parts import Parts
 from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
+from adjoin_allocator.sharing import MILLI, memory_bytes
+from adjoin_allocator.sharing import part as part_of
 from adjoin_allocator.snapshot import Claims, Snapshot, path
 from adjoin_allocator.tenancy import WHOLE
 from adjoin_allocator.terms import HoldKind, ReplicaState
+from adjoin_allocator.topology import bits
 
 
 class _Known(NamedTuple):
@@ -138,6 +141,10 @@ class Ledger:
         """What each replica of a claim of the snapshot wants; None where that cannot be read."""
         return self._known[claim.uid].wanted
 
+    def known(self, uid: ClaimUID) -> Claim:
+        """A claim of the snapshot."""
+        return self._known[uid].claim
+
     @property
     def waiting(self) -> list[Claim]:
         """The claims in `lacking`, in the order of the input."""
@@ -147,6 +154,14 @@ class Ledger:
         """Which replicas of the snapshot's claims hold what of a node, and whether it is on its way back."""
         for claim, entry in self._hands.get((pool, position), ()):
             yield claim, entry.replica, entry.mask, entry.back
+
+    def part_hands(
+        self, pool: str, position: int
+    ) -> Iterator[tuple[Claim, PlacedReplica, tuple[tuple[int, PlacedShare], ...], bool]]:
+        """The same of parts: which devices each holds parts of, and which parts."""
+        for claim, entry in self._hands.get((pool, position), ()):
+            if entry.parts:
+                yield claim, entry.replica, entry.parts, entry.back
 
     def take(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Gives free devices of one node away, to a replica whose pod needs this of the node too."""
@@ -362,13 +377,27 @@ class Ledger:
         for bit, share in entry.parts:
             self.parts.hold(entry.pool.index.pool.name, entry.position, bit, share, entry.back, add)
 
-    @staticmethod
-    def _taken(entry: _Entry) -> int:
+    def _taken(self, entry: _Entry) -> int:
         """Devices of an entry that claims hold already: any part of one that it wants whole, the whole of one that it
-        wants a part of.
+        wants a part of, a part of another share, or more of it than is left of the device itself. That a share gives
+        less by now takes nothing from anybody.
         """
         whole, divided = entry.pool.claims(entry.position), entry.pool.divided(entry.position)
-        return entry.mask & (whole | divided) | entry.divided & (whole | entry.mask)
+        taken = entry.mask & (whole | divided) | entry.divided & (whole | entry.mask)
+        if entry.divided & divided:
+            devices = entry.pool.index.views[entry.position].devices
+            held = self.parts.holding(entry.pool.index.pool.name)
+            for bit in bits(entry.divided & divided):
+                mine = [share for at, share in entry.parts if at == bit]
+                theirs = held[entry.position, bit]
+                parts = [part_of(share) for share in mine]
+                parts += [part_of(share).times(number) for share, number in theirs.items()]
+                memory = memory_bytes(devices[bit])
+                over = sum(each.milli for each in parts) > MILLI
+                over = over or (memory is not None and sum(each.bytes for each in parts) > memory)
+                if over or len({share.name for share in (*mine, *theirs)}) > 1:
+                    taken |= 1 << bit
+        return taken
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
         wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)

@@ -199,7 +199,7 @@ class Packing:
                 opened[line.share.name] += sum(before[bit] == FREE for bit in bits(mask))
         for name, number in opened.items():
             limit = self._shares[name].max_devices
-            if limit is not None and number and self._split[name] + number > limit:
+            if limit is not None and self._split[name] + number > limit:
                 return False
         self._cards[at] = choice.cards
         self._split.update(opened)

@@ -40,16 +40,18 @@ from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice, Pl
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import effective, service
+from adjoin_allocator.parts_wait import nearest_part
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
-from adjoin_allocator.shortage import share_refusal, shortage
+from adjoin_allocator.shortage import less_of, share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, copies, grant
 from adjoin_allocator.tenancy import Cost, least_cost
 from adjoin_allocator.terms import Objective, ReplicaState
 from adjoin_allocator.topology import bits
 from adjoin_allocator.units import Served, Unit
+from adjoin_allocator.waitfor import given_to
 
 
 class Memo:
@@ -491,7 +493,8 @@ class _Run:
                     found = self._why(waiting, ahead)
                 elif found[1] is not None and waits(found[1]):
                     whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
-                    found = (found[0], changed(self.placer, whole))
+                    less = (less_of(self.placer, ask) for ask in waiting.asks)
+                    found = (found[0], changed(self.placer, whole) or next(filter(None, less), None))
                 known[key] = found
                 # What would fit but for the quota is not what would make it fit.
                 answer = (found[0], None if waiting.reasons else found[1])
@@ -565,7 +568,7 @@ class _Run:
         """
         asks, claim = waiting.asks, waiting.claim
         # A claim that has nothing is in nobody's way.
-        mine = claim.uid if claim.placed else None
+        mine = claim.uid if claim.placed or waiting.placements else None
         key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
         return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
 
@@ -578,9 +581,17 @@ class _Run:
             first, *others = found
             message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
             found = (replace(first, message=message), *others)
+        placed = [(self.ledger.known(uid), plan.placements) for uid, plan in self._plans.items() if plan.placements]
+        placed += [(waiting.claim, waiting.placements) for waiting in self._waiting]
+        given = given_to(self.placer, placed)
         whole = [ask for ask, why in zip(asks, short, strict=True) if why is None]
-        told = [why[1] for why in short if why is not None and why[1] is not None]
-        return found, (nearest(self.placer, whole, ahead, mine) if whole else None) or next(iter(told), None)
+        words = nearest(self.placer, whole, ahead, mine, given) if whole else None
+        told = (
+            nearest_part(self.placer, ask, why[1], ahead, mine, given)
+            for ask, why in zip(asks, short, strict=True)
+            if why is not None
+        )
+        return found, words or next(filter(None, told), None)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

@@ -25,6 +25,7 @@ from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as make_plan
 from adjoin_allocator.model import Device
+from adjoin_allocator.overdrawn import overdrawn
 from adjoin_allocator.results import Plan
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import Standing
@@ -105,9 +106,11 @@ class Decider:
         work.wake(next_in_force)
         work.wake(next_abandoned)
         self._pools(scene, work)
+        over = overdrawn(snapshot, plan)
         for share in sorted(view.shares.values(), key=lambda each: (each.meta.name, each.meta.uid)):
             if share.meta.uid not in view.busy:
-                decide_share(share, snapshot.shares.get(share.meta.name), scene, work)
+                name = share.meta.name
+                decide_share(share, snapshot.shares.get(name), over.get(name, ""), scene, work)
         self._claims(scene, work)
         for uid, steps in orphans(scene.relations, view.claims, view.busy, now).items():
             work.want(uid, "clear away", steps, ORDER_RELEASE)

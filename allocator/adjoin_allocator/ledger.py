@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import compress
+from math import inf
 from operator import is_not
 from typing import NamedTuple
 
@@ -34,7 +35,7 @@ from adjoin_allocator.results import Placement
 from adjoin_allocator.sharing import MILLI, memory_bytes
 from adjoin_allocator.sharing import part as part_of
 from adjoin_allocator.snapshot import Claims, Snapshot, path
-from adjoin_allocator.tenancy import WHOLE
+from adjoin_allocator.tenancy import WHOLE, Accounts
 from adjoin_allocator.terms import HoldKind, ReplicaState
 from adjoin_allocator.topology import bits
 
@@ -163,6 +164,16 @@ class Ledger:
             if entry.parts:
                 yield claim, entry.replica, entry.parts, entry.back
 
+    def users(self, pool: str, position: int) -> Iterator[tuple[Claim, PlacedReplica, int]]:
+        """Which replicas of the snapshot's claims have what of a node, whole or a part of it; the oldest first."""
+        hands = self._hands.get((pool, position), ())
+
+        def age(hand: tuple[Claim, _Entry]) -> tuple[float, str, int]:
+            claim, entry = hand
+            return inf if claim.created is None else claim.created, claim.uid, entry.replica.index
+
+        yield from ((claim, entry.replica, entry.mask | entry.divided) for claim, entry in sorted(hands, key=age))
+
     def take(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Gives free devices of one node away, to a replica whose pod needs this of the node too."""
         ledger = self.pools[pool]
@@ -243,6 +254,14 @@ class Ledger:
                 for kind, milli in self.holders[index.pool.name].cost(position, 0, ((bit, each.share),)).items():
                     cost[kind] = cost.get(kind, 0) + milli
         return cost
+
+    def accounts(self, pool: str) -> Accounts:
+        """The tenants of a pool as the snapshot has them."""
+        index = self.pools[pool].index
+        capacity: dict[str, int] = {}
+        for (kind, _), count in index.tally.items():
+            capacity[kind] = capacity.get(kind, 0) + count
+        return Accounts(index.pool, capacity, self.holders[pool].usage)
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""
@@ -386,10 +405,10 @@ class Ledger:
         taken = entry.mask & (whole | divided) | entry.divided & (whole | entry.mask)
         if entry.divided & divided:
             devices = entry.pool.index.views[entry.position].devices
-            held = self.parts.holding(entry.pool.index.pool.name)
+            pool = entry.pool.index.pool.name
             for bit in bits(entry.divided & divided):
                 mine = [share for at, share in entry.parts if at == bit]
-                theirs = held[entry.position, bit]
+                theirs = self.parts.held_of(pool, entry.position, bit)
                 parts = [part_of(share) for share in mine]
                 parts += [part_of(share).times(number) for share, number in theirs.items()]
                 memory = memory_bytes(devices[bit])

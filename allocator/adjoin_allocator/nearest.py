@@ -9,7 +9,7 @@ lines together are made Preferred or dropped. At last it is asked whose end woul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import gcd
 
@@ -23,6 +23,9 @@ from adjoin_allocator.waitfor import NOBODY, Given, ending, returning
 
 HOST_STEPS = 32
 """Smaller amounts of a host resource that are tried, the greatest first."""
+
+Affordable = Callable[[tuple[Request, ...]], bool]
+"""Whether a tenant's quota allows a replica that asks this."""
 
 Edit = tuple[str, tuple[Request, ...], tuple[Affinity, ...]]
 """The change in words, and what is asked then."""
@@ -52,9 +55,9 @@ def nearest(
     return None
 
 
-def changed(placer: Placer, asks: Sequence[Ask]) -> str | None:
-    """The smallest change of the claim itself."""
-    changes = (_change(placer, ask) for ask in asks)
+def changed(placer: Placer, asks: Sequence[Ask], affordable: Affordable = lambda _: True) -> str | None:
+    """The smallest change of the claim itself, after which its tenant could afford it."""
+    changes = (_change(placer, ask, affordable) for ask in asks)
     return next((change for change in changes if change is not None), None)
 
 
@@ -63,7 +66,11 @@ def waits(words: str) -> bool:
     return words.startswith(("fits when ", "fits once "))
 
 
-def _change(placer: Placer, ask: Ask) -> str | None:
+def _change(placer: Placer, ask: Ask, affordable: Affordable) -> str | None:
+    if not affordable(ask.requests):
+        # What costs as much as now is no help, whatever else it is.
+        edits = (edit for edit in _count_edits(placer, ask) if affordable(edit[1]))
+        return next((words for words, requests, lines in edits if _fits(placer, ask, requests, lines)), None)
     bare = tuple(_soft(line) for line in ask.affinity if line.scope is not None)
     without_lines = _fits(placer, ask, ask.requests, bare)
     if without_lines:

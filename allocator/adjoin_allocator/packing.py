@@ -18,7 +18,7 @@ from adjoin_allocator.model import Request, Share
 from adjoin_allocator.nodes import NodeView
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.sharing import MILLI, memory_bytes, part, shareable_bytes
-from adjoin_allocator.tariff import card_form, copies
+from adjoin_allocator.tariff import copies, of_cards
 from adjoin_allocator.topology import bits
 
 ROUNDS = (200, 2_000)
@@ -160,7 +160,7 @@ class Packing:
             else:
                 weight += cards * MILLI
             lines.append(_Line(request, share, cards, size))
-        form = card_form(self._placer, ask) if any(request.same_device for request in ask.requests) else ask.form
+        form = of_cards(self._placer, ask).form
         return _Need(ask, tuple(lines), form, weight, form.bound)
 
     def _eligible(self, need: _Need, at: int) -> tuple[int, ...]:

@@ -126,9 +126,9 @@ class Cards:
                 if not ledger.index.views[position].offered >> bit & 1:
                     continue
                 if back >> bit & 1 and (entire | split) >> bit & 1:
-                    if self._splits(int(self.stock.mode[position, column] == self.at)):
+                    if self._splits(int(self.stock.used[0, position, column] == self.at)):
                         node.give(column, *self._whole(position, column))
-                elif bit in gone and self.stock.mode[position, column] == self.at:
+                elif bit in gone and self.stock.used[0, position, column] == self.at:
                     left = self._left(position, column)
                     sizes = [part(share) for share in gone[bit]]
                     in_bytes, milli = sum(each.bytes for each in sizes), sum(each.milli for each in sizes)
@@ -143,7 +143,7 @@ class Cards:
     def _left(self, position: int, column: int) -> tuple[int, int]:
         """What is left of a card that the share has split."""
         cap, milli = self._whole(position, column)
-        used = int(self.stock.used_bytes[position, column]), int(self.stock.used_milli[position, column])
+        used = int(self.stock.used[1, position, column]), int(self.stock.used[2, position, column])
         return cap - used[0], milli - used[1]
 
     def _unwell(self) -> Iterator[Reason]:
@@ -159,7 +159,7 @@ class Cards:
                 for column, bit in self._chosen(position):
                     if not mask >> bit & 1 or entire >> bit & 1:
                         continue
-                    mode = int(self.stock.mode[position, column])
+                    mode = int(self.stock.used[0, position, column])
                     if mode != self.at and (mode >= 0 or not self._splits(0)):
                         continue
                     node.give(column, *(self._left if mode == self.at else self._whole)(position, column))

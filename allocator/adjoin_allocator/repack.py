@@ -116,11 +116,12 @@ class Repack:
                     in_bytes += request.count * (part(request.share).bytes if request.share else 0)
             stock = self._lot.ledger.parts.appraiser(ask.pool, kind).stock
             open_ = ~stock.closed[:, None]
-            divided = open_ & stock.usable & (stock.mode >= 0)
+            _, used_bytes, used_milli = stock.used
+            divided = open_ & stock.usable
             free = open_ & stock.free
             most = stock.caps.max(axis=0, initial=0)[stock.klass]
-            left_milli = int(free.sum()) * MILLI + int((MILLI - stock.used_milli)[divided].sum())
-            left_bytes = int(most[free].sum()) + int((most - stock.used_bytes)[divided].sum())
+            left_milli = int(free.sum()) * MILLI + int((MILLI - used_milli)[divided].sum())
+            left_bytes = int(most[free].sum()) + int((most - used_bytes)[divided].sum())
             if milli > left_milli or in_bytes > left_bytes:
                 return False
         return True

@@ -201,17 +201,27 @@ def _free(
         fresh = np.zeros_like(fresh)
         if stock.in_mode[at] > limit:
             chosen = fresh
-    mine = fresh | (chosen & (stock.mode == at) & stock.usable)
+    mode, used_bytes, used_milli = stock.used
+    mine = fresh | (chosen & (mode == at) & stock.usable)
     caps = stock.caps[at][stock.klass]
     return (
-        np.where(mine, np.maximum(caps - stock.used_bytes, 0), -1),
-        np.where(mine, np.maximum(MILLI - stock.used_milli, 0), -1),
+        np.where(mine, np.maximum(caps - used_bytes, 0), -1),
+        np.where(mine, np.maximum(MILLI - used_milli, 0), -1),
         mine,
     )
 
 
 def less_of(placer: Placer, ask: Ask) -> str | None:
     """Which smaller part would fit: `fits with memory 18022Mi instead of 40Gi in request gpu`."""
+    pool = placer.ledger.pools[ask.pool].index.pool
+    for words, requests in smaller_parts(placer, ask):
+        if fits(placer, placer.ask(pool, requests, ask.affinity, ask.host, ask.profile)):
+            return words
+    return None
+
+
+def smaller_parts(placer: Placer, ask: Ask, most: int = 1) -> Iterator[tuple[str, tuple[Request, ...]]]:
+    """Smaller parts to try, the greatest first: what is left of a card, shared by up to so many replicas."""
     for at, request in enumerate(ask.requests):
         share = request.share
         if share is None:
@@ -219,28 +229,27 @@ def less_of(placer: Placer, ask: Ask) -> str | None:
         kind, wish = placer.ledger.parts.wish(ask.pool, (request,), NOTHING)
         stock = placer.ledger.parts.appraiser(ask.pool, kind).stock
         free = _free(stock, stock.share_at[share.name], wish, placer.ledger.pools[ask.pool].index)
-        fold = request.count if request.same_device else 1
-        sizes = zip((free[0] // fold)[free[2]].tolist(), (free[1] // fold)[free[2]].tolist(), strict=True)
+        sizes: set[tuple[int, int]] = set()
+        for sharers in range(1, min(most, _TRIES) + 1):
+            fold = sharers * (request.count if request.same_device else 1)
+            sizes.update(zip((free[0] // fold)[free[2]].tolist(), (free[1] // fold)[free[2]].tolist(), strict=True))
         tried: dict[tuple[int | None, int | None], None] = {}
         for memory, compute in sorted(sizes, reverse=True):
             smaller = (
                 None if share.memory_bytes is None else min(share.memory_bytes, memory),
                 None if share.compute_milli is None else min(share.compute_milli, compute),
             )
-            if 0 not in smaller:
+            if 0 not in smaller and smaller != (share.memory_bytes, share.compute_milli):
                 tried[smaller] = None
         for memory_bytes, compute_milli in list(tried)[:_TRIES]:
             less = replace(share, memory_bytes=memory_bytes, compute_milli=compute_milli)
+            changes = []
+            if memory_bytes != share.memory_bytes and memory_bytes is not None:
+                changes.append(f"memory {size(memory_bytes)} instead of {size(share.memory_bytes or 0)}")
+            if compute_milli != share.compute_milli:
+                changes.append(f"compute {compute_milli}m instead of {share.compute_milli}m")
             requests = (*ask.requests[:at], replace(request, share=less), *ask.requests[at + 1 :])
-            pool = placer.ledger.pools[ask.pool].index.pool
-            if fits(placer, placer.ask(pool, requests, ask.affinity, ask.host, ask.profile)):
-                changes = []
-                if memory_bytes != share.memory_bytes and memory_bytes is not None:
-                    changes.append(f"memory {size(memory_bytes)} instead of {size(share.memory_bytes or 0)}")
-                if compute_milli != share.compute_milli:
-                    changes.append(f"compute {compute_milli}m instead of {share.compute_milli}m")
-                return f"fits with {' and '.join(changes)} in request {request.name}"
-    return None
+            yield f"fits with {' and '.join(changes)} in request {request.name}", requests
 
 
 def _told(part: Part) -> str:

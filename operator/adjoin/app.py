@@ -381,7 +381,7 @@ class Operator:
             "certificate": self.keeper.run(),
             "admission": self._serve_admission(),
             "memory": self._settle_memory(),
-            **{f"reflector {one.kind.value.plural}": one.run() for one in self.reflectors},
+            **{f"reflector {one.kind.name}": one.run() for one in self.reflectors},
         }
         tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in names.items()}
         before = asyncio.all_tasks()
@@ -433,7 +433,7 @@ class Operator:
     # Parts
 
     async def _serve_admission(self) -> None:
-        app: web.Application = admission.build_app(self.cache, self._find_claim)
+        app: web.Application = admission.build_app(self.cache, self._find_claim, self._may_run_jobs)
         server: Server | None = None
         try:
             while True:
@@ -455,6 +455,10 @@ class Operator:
             return None
         claim = self.cache.named(Kind.DEVICE_CLAIM, namespace, name)
         return claim if isinstance(claim, ClaimFacts) else None
+
+    async def _may_run_jobs(self, user: Mapping[str, Any]) -> bool:
+        """Whether a user may create Jobs where hooks run."""
+        return await self._kube.may(user, "create", "batch", "jobs", self._settings.namespace)
 
     async def _access_for_kopf(self) -> Any:
         # kopf logs in anew only after a 401, and gives up when it gets the same token twice.
@@ -524,7 +528,7 @@ class Operator:
             return f"kopf does not hear of {', '.join(kinds)}" if kinds else None
 
         checks: dict[str, Callable[[], str | None]] = {
-            f"watch of {one.kind.value.plural}": lambda one=one: None if one.idle else silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
+            f"watch of {one.kind.name}": lambda one=one: None if one.idle else silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
             for one in self.reflectors
         }
         limit = 3 * self._settings.resync_seconds + SILENT_SECONDS

@@ -163,7 +163,8 @@ def _assert_line(
 ) -> None:
     pool = snapshot.pools[claim.pool]
     # Several parts of one device are one device.
-    together = list({device.id: device for name in line.requests for device in given[name]}.values())
+    given = {name: list({device.id: device for device in given[name]}.values()) for name in line.requests}
+    together = [device for name in line.requests for device in given[name]]
     if line.scope is None:
         values = [attribute_values(device, pool, line.attribute) for device in together]
         known = [value for value in values if value is not None]

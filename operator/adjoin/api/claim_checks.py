@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from adjoin.api.claim import (
     AffinityLine,
-    AffinityPolicy,
     Alternative,
     DeviceClaim,
     DeviceClaimSpec,
@@ -21,9 +20,10 @@ from adjoin.api.defaults import most_devices, replicas_of
 from adjoin.api.errors import ErrorKind, FieldError
 from adjoin.api.names import DEVICES_PER_CLAIM, DEVICES_PER_RESOURCE_CLAIM
 from adjoin.api.quantity import quantity
+from adjoin_allocator.terms import Policy
 
-_SCOPE_POLICIES: Final = (AffinityPolicy.REQUIRED, AffinityPolicy.PREFERRED)
-_ATTRIBUTE_POLICIES: Final = (AffinityPolicy.MATCH, AffinityPolicy.DISTINCT)
+_SCOPE_POLICIES: Final = (Policy.REQUIRED, Policy.PREFERRED)
+_ATTRIBUTE_POLICIES: Final = (Policy.MATCH, Policy.DISTINCT)
 _FROZEN: Final = ("poolRef", "affinity", "gang", "fabric")
 _FROZEN_OF_REQUEST: Final = ("device", "count", "all", "selectors", "sameDevice", "isolation", "firstOf")
 _FROZEN_OF_SHARE: Final = ("name", "slots", "profile")

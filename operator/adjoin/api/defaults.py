@@ -3,8 +3,9 @@
 In come models, out come plain values. Everybody who reads a claim asks here, so that "absent" means one thing.
 """
 
-from adjoin.api.claim import AffinityLine, AffinityOver, AffinityPolicy, Alternative, DeviceClaimSpec, DeviceRequest
+from adjoin.api.claim import AffinityLine, AffinityOver, Alternative, DeviceClaimSpec, DeviceRequest
 from adjoin.api.names import DEVICES_PER_RESOURCE_CLAIM
+from adjoin_allocator.terms import Policy
 
 
 def device_of(request: DeviceRequest) -> str:
@@ -24,9 +25,9 @@ def replicas_of(spec: DeviceClaimSpec) -> int:
     return 1 if spec.replicas is None else spec.replicas
 
 
-def policy_of(line: AffinityLine) -> AffinityPolicy:
+def policy_of(line: AffinityLine) -> Policy:
     """A scope without policy is a wish. With an attribute admission requires a policy."""
-    return AffinityPolicy.PREFERRED if line.policy is None else line.policy
+    return Policy.PREFERRED if line.policy is None else line.policy
 
 
 def over_of(line: AffinityLine) -> AffinityOver:

@@ -305,14 +305,3 @@ def test_a_part_and_a_nic_are_chosen_together() -> None:
     near = replace(snapshot, claims=(snapshot.claims[0], both))
     (found,) = plan(near, make.NOW).claims[both.uid].placements
     assert [device.id.device for device in found.devices] == ["gpu-0", "nic-0"]
-
-
-def test_members_that_are_placed_together_get_no_parts_and_are_told_so() -> None:
-    """A gang waits with the reason; the same replicas without a gang are placed."""
-    gang = make.claim("gang", make.part(milli=100), replicas=2, gang_min=2)
-    snapshot = _one(make.card("gpu-0"), claims=(gang,))
-    assert _codes(snapshot, "gang") == [Code.INVALID_CLAIM]
-    alone = replace(snapshot, claims=(replace(gang, gang_min=None),))
-    decided = plan(alone, make.NOW)
-    assert_valid(alone, decided)
-    assert len(decided.claims[gang.uid].placements) == 2

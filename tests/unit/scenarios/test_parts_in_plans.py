@@ -195,7 +195,7 @@ WAITED: Mapping[str, tuple[Sequence[Obj], Obj, str]] = {
     "parts of which one alone would be enough": (
         [claim("old", part(memory="10Gi")), claim("big", part(memory="60Gi"))],
         part(memory="70Gi"),
-        "fits with memory 7792Mi instead of 70Gi in request gpu",
+        "fits with memory 7782Mi instead of 70Gi in request gpu",
     ),
 }
 

@@ -38,7 +38,10 @@ def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str
         name, share = request.share.name, shares.get(request.share.name)
         if share is None:
             return Reason(Code.SHARE_UNAVAILABLE, 0, f"there is no DeviceShare {name}")
-        why = _flaw(claim.pool, request, request.share, share)
+        why = _elsewhere(claim.pool, request, share)
+        if why is not None:
+            return Reason(Code.SHARE_UNAVAILABLE, 0, why)
+        why = _flaw(request, request.share, share)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if share.refusal:
@@ -53,12 +56,17 @@ def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str
     return None
 
 
-def _flaw(pool: str, request: Request, ask: ShareAsk, share: Share) -> str | None:
-    """Why a request cannot be read against its share."""
+def _elsewhere(pool: str, request: Request, share: Share) -> str | None:
+    """Why a share has nothing to do with a request."""
     if share.pool != pool:
         return f"DeviceShare {share.name} splits devices of pool {share.pool}, not of {pool}"
     if share.kind != request.kind:
         return f"request {request.name} asks for device {request.kind}, DeviceShare {share.name} splits {share.kind}"
+    return None
+
+
+def _flaw(request: Request, ask: ShareAsk, share: Share) -> str | None:
+    """Why a request cannot be read against its share."""
     if request.all_devices:
         return f"request {request.name} asks for parts of all devices; how many parts is said with count"
     if share.mode in DIVISIBLE:

@@ -35,6 +35,7 @@ from adjoin_allocator.gang import gang_flaw, gang_of, is_gang
 from adjoin_allocator.gang_quota import affordable_parts
 from adjoin_allocator.gang_reasons import Desk, explain_gang, incomplete
 from adjoin_allocator.hosts import NOTHING
+from adjoin_allocator.leaving import leaving
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.lot import Unit as Movable
 from adjoin_allocator.members import Gang
@@ -96,7 +97,8 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
             run.serve(claim)
         run.improve()
         run.explain()
-        pools = run.pools()
+        with leaving(ledger, run.arbiter.preempted):
+            pools = run.pools()
     finally:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))

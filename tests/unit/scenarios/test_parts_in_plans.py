@@ -251,3 +251,17 @@ def test_more_than_a_card_has_is_the_older_claims() -> None:
             -1
         ] == "Conflict"
         assert over_subscribed(ran.shown["shares"]) == []
+
+
+@pytest.mark.parametrize("asked", [WHOLE, part(memory="60Gi")], ids=["whole", "part"])
+def test_what_this_plan_evicts_counts_as_releasing(asked: Obj) -> None:
+    pool = cards(2)
+    pool["spec"]["tenancy"] = {"preemption": {"withinTenant": "LowerPriority"}}
+    mine = held("gpu-0") if asked is WHOLE else held("gpu-0", SIXTY)
+    low = {**claim("low", asked), "status": status([mine])}
+    kept = {**claim("kept", WHOLE, preemptible=False), "status": status([held("gpu-1")])}
+    ran = plan_objects([pool, share(), low, kept, claim("high", WHOLE, priority=5)])
+    assert [each["name"] for each in ran.shown["preempted"]] == ["low"]
+    assert ran.claims["low"]["phase"] == "Releasing"
+    counts = ran.shown["pools"][0]["devices"]["gpu"]
+    assert (counts["capacity"], counts["allocated"], counts["releasing"]) == (2, 1, 1)

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 
 from adjoin_allocator.holders import Holding
 from adjoin_allocator.ledger import Ledger
+from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.results import Preempted
 
 
 @contextmanager
 def leaving(ledger: Ledger, preempted: Iterable[Preempted]) -> Iterator[None]:
     """What these hold counts as releasing meanwhile."""
-    gone: dict[str, set[int]] = {}
+    gone: dict[ClaimUID, set[int]] = {}
     for each in preempted:
         gone.setdefault(each.uid, set()).update(each.replicas)
     found = [

@@ -520,9 +520,10 @@ class _Run:
             first, *others = found
             message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
             found = (replace(first, message=message), *others)
-        placed = [(self.ledger.known(uid), plan.placements) for uid, plan in self._plans.items() if plan.placements]
-        placed += [(waiting.claim, waiting.placements) for waiting in self._waiting]
-        given = given_to(self.placer, placed)
+        # Those of whom it has been said already why the rest of them waits are among the plans, too.
+        placed = {waiting.claim.uid: waiting.placements for waiting in self._waiting}
+        placed |= {uid: plan.placements for uid, plan in self._plans.items()}
+        given = given_to(self.placer, ((self.ledger.known(uid), theirs) for uid, theirs in placed.items() if theirs))
         whole = [ask for ask, why in zip(asks, short, strict=True) if why is None]
         words = nearest(self.placer, whole, ahead, mine, given) if whole else None
         told = (

@@ -253,6 +253,13 @@ def test_more_than_a_card_has_is_the_older_claims() -> None:
         assert over_subscribed(ran.shown["shares"]) == []
 
 
+def test_a_part_behind_a_claim_that_got_half_of_its_replicas_waits_for_nobody_whose_card_that_one_would_take() -> None:
+    whole = [claim(name, WHOLE, replicas=2) for name in ("a", "b")]
+    ran = plan_objects([cards(3), share(), *whole, claim("c", part(memory="60Gi"))])
+    assert [len(ran.claims[name]["replicas"]) for name in "abc"] == [2, 1, 0]
+    assert (ran.codes("c"), ran.claims["c"]["nearest"]) == (["ShareUnavailable"], None)
+
+
 @pytest.mark.parametrize("asked", [WHOLE, part(memory="60Gi")], ids=["whole", "part"])
 def test_what_this_plan_evicts_counts_as_releasing(asked: Obj) -> None:
     pool = cards(2)

@@ -154,12 +154,10 @@ class CardSeats(Seats[Bench]):
         klasses = [0] * view.shape.size
         for kind in kinds:
             stock = parts.appraiser(pool, kind).stock
-            modes, used_bytes, used_milli = stock.used
             for column, bit in enumerate(parts.columns(pool, kind, position)):
                 klasses[bit] = int(stock.klass[position, column])
-                mode = int(modes[position, column])
+                mode, *used = stock.used[:, position, column].tolist()
                 if mode >= 0 and stock.usable[position, column] and not free >> bit & 1:
-                    used = int(used_bytes[position, column]), int(used_milli[position, column])
                     cards[bit] = Card(stock.shares[mode].name, *used)
         chosen = []
         for ask, sort in zip(self.asks, sorts, strict=True):

@@ -154,8 +154,8 @@ class Appraiser:
 
     def price(self, klass: int, left: int, size: int) -> int:
         """What so many thousandths of a card of this class cost of which so many are left, in units of `GRAIN`."""
-        worth = self._valuation().worth[klass]
-        return int(worth[left] - worth[max(left - size, 0)]) // GRAIN
+        worth, base = self._valuation().listed, klass * (CARD + 1)
+        return (worth[base + left] - worth[base + max(left - size, 0)]) // GRAIN
 
     def _forget(self) -> None:
         """Starts the log anew, and with it all that was kept."""

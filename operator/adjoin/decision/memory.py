@@ -73,8 +73,9 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
     for pod in pods:
         for name in pod.resource_claims:
             facts.append(relations.resource_claims.get((meta.namespace, name)))
-    if relations.lingering:
-        facts += [relations.lingering.get(each.labels.get(LABEL_POD, "")) for each in owned]
+    if relations.forced:
+        users = [each.labels.get(LABEL_POD, "") for each in owned]
+        facts += [relations.lingering.get(uid) for uid in users] + [relations.forced.get(uid) for uid in users]
         facts += relations.ghosts.get((meta.namespace, meta.name), ())
     facts += [
         scene.abandoned.get(meta.uid),

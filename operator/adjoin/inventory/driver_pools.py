@@ -39,6 +39,7 @@ class DriverPool:
         nodes: Every node that a slice of any generation names.
         bindings: By device name what pods wait for before they bind, where they wait for something.
         layered: Hardware may be published more than once: as a whole and in parts, or with several faces.
+        since: When the newest of its slices was made (seconds since the epoch), or None.
     """
 
     driver: str
@@ -51,6 +52,7 @@ class DriverPool:
     nodes: frozenset[str]
     bindings: Mapping[str, Binding]
     layered: bool
+    since: float | None = None
 
     def id_of(self, device: PublishedDevice) -> DeviceID:
         """The triple that Kubernetes knows the device by."""
@@ -171,6 +173,7 @@ def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
         ),
         layered=any(map(_layered, local.values())),
         bindings={device.name: device.binding for facts in current for device in facts.devices if device.binding},
+        since=max((facts.meta.created for facts in current if facts.meta.created is not None), default=None),
     )
 
 

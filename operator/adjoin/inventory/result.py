@@ -167,6 +167,16 @@ class Inventory:
         driver_pool = self._driver_pools.get((id_.driver, id_.pool))
         return driver_pool.bindings.get(id_.device) if driver_pool is not None else None
 
+    def silent(self, node: str, id_: DeviceID) -> bool:
+        """Whether the device's driver publishes nothing on the node any more: it, or the kubelet, is down."""
+        driver_pool = self._driver_pools.get((id_.driver, id_.pool))
+        return driver_pool is None or node not in driver_pool.devices
+
+    def spoken_since(self, id_: DeviceID) -> float | None:
+        """Since when the device's driver has published what it publishes, None where it does not or nobody knows."""
+        driver_pool = self._driver_pools.get((id_.driver, id_.pool))
+        return driver_pool.since if driver_pool is not None else None
+
     def beside(self, own: Collection[DeviceID]) -> Iterator[DeviceID]:
         """Published devices on the hardware of `own` devices, those themselves left out: partitions of a card, the card
         of a partition, another face of it."""

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from adjoin.api.defaults import replicas_of
-from adjoin.api.names import LABEL_POD
+from adjoin.api.names import DRIVER, LABEL_POD
+from adjoin.cache import LINGER_SECONDS
 from adjoin.facts import ClaimFacts, PodFacts, Raw, ResourceClaimFacts
 from adjoin.holdings import is_released, read_placed
 from adjoin.inventory import Inventory
@@ -126,7 +127,26 @@ def _lingers(entry: Raw | None, pod_uid: str, relations: Relations, inventory: I
             return None
         if entry.get("state") in USED_STATES and (node.deleting or not node.ready):
             return math.inf
+    if entry is not None and pod_uid in relations.forced:
+        return _unproven(entry, relations.forced[pod_uid], inventory)
     return relations.lingering.get(pod_uid)
+
+
+def _unproven(entry: Raw, until: float, inventory: Inventory) -> float:
+    """Until when a pod that was taken away by force holds its devices. The kubelet lets go of them through their
+    drivers: while a driver is down that cannot happen, and when it is back it takes as long as ever."""
+    node = str(entry.get("node") or "")
+    (replica,) = read_placed({"allocation": {"replicas": [entry]}})
+    for placed in replica.devices:
+        id_ = inventory.current(node, placed)
+        if id_.driver == DRIVER:
+            continue  # nobody's driver has it
+        if inventory.silent(node, id_):
+            return math.inf
+        since = inventory.spoken_since(id_)
+        if since is not None:
+            until = max(until, since + LINGER_SECONDS)
+    return until
 
 
 def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tuple[Use, ...]:

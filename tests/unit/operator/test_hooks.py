@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.objects import NIC_DRIVER, deviceclaim, devicepool, node, pod, resourceslice
+from tests.support.objects import GPU_DRIVER, NIC_DRIVER, deviceclaim, devicepool, node, pod, resourceslice
 from tests.support.world import Ending, World
 
 from adjoin.decision import Decider
@@ -394,3 +394,25 @@ def test_replicas_on_a_node_out_of_reach_are_given_up_and_their_devices_wait_for
     assert replicas(world)[0]["node"] != first
     assert set(quarantined(world).values()) == {"NodeUnreachable"}
     assert ran(world) == []
+
+
+def test_a_pod_that_was_taken_away_by_force_holds_its_devices_while_their_driver_is_down() -> None:
+    """The kubelet lets go of them through the driver: only when it is back can that happen, and it takes its time."""
+    world = cluster(devicepool(), deviceclaim(), pod())
+    world.settle(Decider)
+    slice_ = world.get(Kind.RESOURCE_SLICE, f"n1-{GPU_DRIVER}")
+    assert slice_ is not None
+    del world.objects[Kind.RESOURCE_SLICE, "", slice_["metadata"]["name"]]
+    world.delete(Kind.POD, "worker", force=True)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    world.settle(Decider)
+    world.now += 600
+    world.settle(Decider)
+    assert phase(world) == "Releasing"
+    back = resourceslice("n1")
+    back["metadata"] |= {"uid": "again", "creationTimestamp": rfc3339(world.now)}
+    world.add(back)
+    moment = world.now
+    world.settle(Decider)
+    assert phase(world) == "gone"
+    assert world.now >= moment + 30

@@ -270,8 +270,8 @@ def test_a_pod_of_another_namespace_is_never_removed() -> None:
 
 def test_a_force_deleted_pod_holds_its_devices_for_a_while() -> None:
     claim = deviceclaim(status=in_use())
-    early = reviewed(claim, delivered(), lingering=START + 12)
-    assert (states(early), early.removals, early.wake_at) == ({0: "InUse"}, (), START + 12)
+    early = reviewed(claim, delivered(), lingering=START + 42)
+    assert (states(early), early.removals, early.wake_at) == ({0: "InUse"}, (), START + 42)
     late = reviewed(claim, delivered(), lingering=START)
     assert what(late.removals) == [DELETE]
 

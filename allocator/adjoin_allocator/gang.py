@@ -106,8 +106,8 @@ def gang_flaw(pool: Pool, claim: Claim) -> str | None:
             return f"fabric.{field_name} names level {level}, which pool {pool.name} does not have (it has: {listed})"
     if fabric.segment is not None and (fabric.segment.size < 1 or not fabric.segment.level):
         return "fabric.segment must have a level and a size of at least 1"
-    if claim.gang_min is not None and not 1 <= claim.gang_min <= claim.replicas:
-        return f"gang.minReplicas is {claim.gang_min}, which is not between 1 and its {claim.replicas} replicas"
+    if claim.gang_min is not None and not 1 <= claim.gang_min <= claim.size:
+        return f"gang.minReplicas is {claim.gang_min}, which is not between 1 and its {claim.size} replicas"
     for line in claim.affinity:
         if line.over_gang and line.scope is not None:
             return f"affinity with scope {line.scope} is over the gang, which only attributes can be"
@@ -118,10 +118,11 @@ def gang_of(placer: Placer, claim: Claim, asks: Sequence[Ask], missing: Sequence
     """A claim as a gang. Members whose node has gone from the inventory are lost: nobody joins them."""
     index = placer.ledger.pools[claim.pool].index
     absent = set(missing)
+    wanted = frozenset(claim.members)
     held = {
         one.index: index.position[one.node]
         for one in claim.placed
-        if one.index < claim.replicas and one.index not in absent and one.node in index.position
+        if one.index in wanted and one.index not in absent and one.node in index.position
     }
     return Gang(claim, tuple(asks), tuple(missing), held)
 

@@ -62,7 +62,7 @@ class Desk:
                 if share_refusal(claim, way, shares) is None
             )
         present = {one.index for one in claim.placed if one.index not in gang.missing}
-        return gang_of(self.placer, claim, asks, [at for at in range(claim.replicas) if at not in present])
+        return gang_of(self.placer, claim, asks, [at for at in claim.members if at not in present])
 
 
 def explain_gang(desk: Desk, gang: Gang) -> tuple[tuple[Reason, ...], str | None]:
@@ -102,15 +102,15 @@ class _Teller:
         gang, outcome, tree = self.gang, self.outcome, self.desk.tree
         claim = gang.claim
         if gang.held:
-            present = claim.replicas - len(gang.missing)
+            present = claim.size - len(gang.missing)
             lost = ", ".join(map(str, gang.missing[:NAMED]))
             more = len(gang.missing) - NAMED
             what = f"members {lost}" + (f" and {more} more have" if more > 0 else " have")
             what = f"member {lost} has" if len(gang.missing) == 1 else what
-            message = f"{present} of {claim.replicas} members are in place, {what} no place"
+            message = f"{present} of {claim.size} members are in place, {what} no place"
         else:
             wanted = f"{self.needed} members"
-            if self.needed < claim.replicas:
+            if self.needed < claim.size:
                 wanted = f"at least {self.needed} members"
             message = f"{outcome.most} of {wanted} fit"
             level = tree.level(claim.fabric.required)
@@ -435,11 +435,11 @@ def _fewer_members(gang: Gang, outcome: Outcome) -> Iterator[Edit]:
     claim = gang.claim
     if gang.held or claim.gang_min is None or not 0 < outcome.most < claim.gang_min:
         return
-    if claim.gang_min < claim.replicas:
+    if claim.gang_min < claim.size:
         words = f"fits with gang.minReplicas {outcome.most} instead of {claim.gang_min}"
         yield words, replace(claim, gang_min=outcome.most)
     else:
-        words = f"fits with {outcome.most} replicas instead of {claim.replicas}"
+        words = f"fits with {outcome.most} replicas instead of {claim.size}"
         yield words, replace(claim, replicas=outcome.most, gang_min=outcome.most)
 
 

@@ -199,7 +199,7 @@ def quota(snapshot: Snapshot, claim: Claim, now: float, memo: Memo | None = None
 
 def asked(claim: Claim) -> Mapping[str, int]:
     """By device name how many devices the replicas want that it has not."""
-    missing = claim.replicas - len({each.index for each in claim.placed if each.index < claim.replicas})
+    missing = len(frozenset(claim.members) - {each.index for each in claim.placed})
     wanted: Counter[str] = Counter()
     for request in claim.requests:
         wanted[request.kind] += max(_ways(request), key=lambda way: way[0])[0] * missing
@@ -366,7 +366,7 @@ _BARS = {
 
 def may_evict(books: Books, claim: Claim, holder: Claim) -> tuple[bool, str]:
     """Whether `claim` may have `holder` evicted, and why, or why not, by the rules that preemption goes by."""
-    members = max(1, (claim.gang_min or 1) - sum(one.index < claim.replicas for one in claim.placed))
+    members = max(1, (claim.gang_min or 1) - sum(one.index in claim.members for one in claim.placed))
     need = {kind: milli * members for kind, milli in least_cost(claim.requests).items()}
     law, accounts, pool = Law(books.field, claim, need), books.accounts, books.accounts.pool
     bar = law.bar(holder)

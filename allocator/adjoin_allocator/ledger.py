@@ -428,7 +428,7 @@ class Ledger:
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
-            missing = tuple(index for index in range(claim.replicas) if index not in present)
+            missing = tuple(index for index in claim.members if index not in present)
             if missing:
                 self.lacking[claim.uid] = missing
         self._trade(claim, wanted, 1)
@@ -442,7 +442,7 @@ class Ledger:
                     self.hosts.add(replica.node, claim.host, sign)
         if wanted is not None:
             market = self.markets.setdefault(claim.pool, Market())
-            market.add(wanted, sign * claim.replicas, sign * len(self.lacking.get(claim.uid, ())))
+            market.add(wanted, sign * claim.size, sign * len(self.lacking.get(claim.uid, ())))
 
     def _places(self, replica: PlacedReplica, back: bool) -> Iterator[_Entry]:
         """What a replica's status names, as far as it exists; of a device that is named twice once."""

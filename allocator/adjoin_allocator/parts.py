@@ -191,7 +191,7 @@ class Parts:
         pool = self._pools.get(claim.pool)
         if pool is not None and pool.shares and not claim.deleting:
             for kind, wish in self._wishes(pool, most_wanted(claim.requests), claim.host):
-                pool.side(kind).demand.add(wish, sign * claim.replicas)
+                pool.side(kind).demand.add(wish, sign * claim.size)
 
     def _refresh(self, node: str) -> None:
         """What is left of a host has changed."""

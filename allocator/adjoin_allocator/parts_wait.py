@@ -97,11 +97,11 @@ def _held(placer: Placer, ask: Ask, mine: ClaimUID | None, given: Given, back: b
     ledger = placer.ledger
     for position in _positions(placer, ask):
         for claim, replica, mask, going in ledger.hands(ask.pool, position):
-            again = going and not claim.deleting and replica.index < claim.replicas
+            again = going and not claim.deleting and replica.index in claim.members
             if claim.uid != mine and going is back and mask and not again:
                 of(claim, False).wholes.append((position, mask))
         for claim, replica, parts, going in ledger.part_hands(ask.pool, position):
-            again = going and not claim.deleting and replica.index < claim.replicas
+            again = going and not claim.deleting and replica.index in claim.members
             if claim.uid != mine and going is back and not again:
                 of(claim, False).parts.extend((position, bit, share) for bit, share in parts)
         for claim, mask, parts in given.get((ask.pool, position), ()):

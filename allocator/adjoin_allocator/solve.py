@@ -488,7 +488,16 @@ class _Run:
         desk, left = self._rest(gang, placements)
         claim, ledger = left.claim, self.ledger.pools[left.claim.pool]
         hosts = self.ledger.hosts.version if claim.host != NOTHING else 0
-        key = (desk.tree, gang.asks, claim.replicas, claim.gang_min, claim.fabric, left.missing, claim.placed, hosts)
+        key = (
+            desk.tree,
+            gang.asks,
+            tuple(claim.members),
+            claim.gang_min,
+            claim.fabric,
+            left.missing,
+            claim.placed,
+            hosts,
+        )
         return ledger.remembered(key, lambda: explain_gang(desk, left))
 
     def _rest(self, gang: Gang, placements: Sequence[Placement]) -> tuple[Desk, Gang]:

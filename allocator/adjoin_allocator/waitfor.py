@@ -198,7 +198,7 @@ def _hands(placer: Placer, pool: str, position: int, mine: ClaimUID | None, give
 
     def enter(claim: Claim, replica: PlacedReplica, mask: int, back: bool) -> None:
         if claim.uid != mine:
-            wanted = not claim.deleting and (replica.index < claim.replicas or claim.uid in ledger.conflicts)
+            wanted = not claim.deleting and (replica.index in claim.members or claim.uid in ledger.conflicts)
             add(_name(claim), mask, mask if back else 0, again=back and wanted)
 
     for claim, replica, mask, back in ledger.hands(pool, position):

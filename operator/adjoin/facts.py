@@ -143,7 +143,8 @@ class PodFacts:
         started: A container of it was seen started (running or terminated).
         stopped: Every container that was seen is terminated.
         affinity: spec.affinity as it stands.
-        controlled: A controller made it, and makes another when it goes.
+        controller: UID of the controller that made it, or "".
+        ended: When its last container ended, of a pod that has ended; None where that is not known.
     """
 
     meta: Meta
@@ -158,7 +159,13 @@ class PodFacts:
     started: bool
     stopped: bool
     affinity: Raw
-    controlled: bool = False
+    controller: str = ""
+    ended: float | None = None
+
+    @property
+    def controlled(self) -> bool:
+        """A controller made it, and makes another when it goes."""
+        return bool(self.controller)
 
     @property
     def finished(self) -> bool:
@@ -185,6 +192,12 @@ def _index(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int | N
         if text is not None and text.isascii() and text.isdigit():
             return int(text)
     return None
+
+
+def _ended(states: Iterable[Raw]) -> float | None:
+    """When the last of these containers ended."""
+    found = [timestamp((state.get("terminated") or {}).get("finishedAt")) for state in states]
+    return max((moment for moment in found if moment is not None), default=None)
 
 
 def read_pod(obj: Raw) -> PodFacts | None:
@@ -217,7 +230,8 @@ def read_pod(obj: Raw) -> PodFacts | None:
         started=any("running" in state or "terminated" in state for state in states),
         stopped=bool(states) and all("terminated" in state for state in states),
         affinity=spec.get("affinity") or {},
-        controlled=any(owner.get("controller") for owner in meta.get("ownerReferences") or ()),
+        controller=next((o.get("uid") or "" for o in meta.get("ownerReferences") or () if o.get("controller")), ""),
+        ended=_ended(states) if status.get("phase") in ("Succeeded", "Failed") else None,
     )
 
 

@@ -30,7 +30,6 @@ class Refused:
 REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
     Kind.DEVICE_POOL: (
         Refused("spec.lifecycle.idleClean"),
-        Refused("spec.lifecycle.cleanBetweenRestarts"),
         Refused("spec.lifecycle.sweepEvery"),
         Refused("spec.health.driverGrace"),
         Refused("spec.health.rules", ([],)),
@@ -52,11 +51,6 @@ REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
         Refused("spec.requests[].share.profile"),
         Refused("spec.requests[].firstOf[].share.slots"),
         Refused("spec.requests[].firstOf[].share.profile"),
-        Refused("spec.scaling.mode"),
-        Refused("spec.scaling.minReplicas"),
-        Refused("spec.scaling.maxReplicas"),
-        Refused("spec.release"),
-        Refused("spec.idleTimeout"),
     ),
 }
 
@@ -126,6 +120,7 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.lifecycle.parameters[].name",
             "spec.lifecycle.parameters[].values[]",
             "spec.lifecycle.parameters[].default",
+            "spec.lifecycle.cleanBetweenRestarts",
             "spec.lifecycle.nodeUnreachable.after",
             "spec.lifecycle.nodeUnreachable.policy",
             "spec.health.recovery",
@@ -185,6 +180,11 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.priority",
             "spec.priorityClassName",
             "spec.suspend",
+            "spec.scaling.mode",
+            "spec.scaling.minReplicas",
+            "spec.scaling.maxReplicas",
+            "spec.release",
+            "spec.idleTimeout",
             "spec.lifecycle.parameters{}",
         }
     ),

@@ -112,7 +112,7 @@ def explain(question: Question, uid: str, tell: Tell) -> Json:
         "tenant": tenant_of(pool, claim) or None if pool is not None else None,
         "phase": shown["phase"],
         "waits": outcome.waits,
-        "wanted": claim.replicas,
+        "wanted": claim.size,
         "gang": claim.gang_min,
         "replicas": shown["replicas"],
         "new": [each.index for each in answer.placements] if answer is not None else [],

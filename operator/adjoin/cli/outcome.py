@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Nomination, Phase
-from adjoin.api.defaults import replicas_of
 from adjoin.api.parse import dump, without_nulls
 from adjoin.cli.documents import UnreadableInput
 from adjoin.environment import ShareFacts
@@ -58,9 +57,11 @@ def claim_outcomes(
     evicted: dict[str, frozenset[int]] = {}
     for each in plan.preempted:
         evicted[each.uid] = evicted.get(each.uid, frozenset()) | frozenset(each.replicas)
+    members = {claim.uid: frozenset(claim.members) for claim in snapshot.claims}
     return [
         _claim(
             facts,
+            members.get(ClaimUID(uid), frozenset()),
             plan.claims.get(ClaimUID(uid)),
             lost.get(uid, {}),
             evicted.get(uid, frozenset()) | evicting(facts),
@@ -118,6 +119,7 @@ def pool_outcomes(pools: Mapping[str, PoolFacts], inventory: Inventory, plan: Pl
 
 def _claim(
     facts: ClaimFacts,
+    members: frozenset[int],
     plan: ClaimPlan | None,
     lost: Mapping[int, str],
     evicted: frozenset[int],
@@ -125,7 +127,7 @@ def _claim(
     now: float,
 ) -> ClaimOutcome:
     suspended = facts.claim.spec.suspend
-    wanted = 0 if suspended or is_released(facts) else replicas_of(facts.claim.spec)
+    wanted = frozenset() if suspended or is_released(facts) else members
     deleting = facts.meta.deleting is not None
     replicas: dict[int, Json] = {}
     for entry in entries(facts):
@@ -133,22 +135,22 @@ def _claim(
         state = entry.get("state") or ReplicaState.READY.value
         if index in lost:
             state = ReplicaState.FAILED.value
-        elif deleting or index >= wanted or index in evicted:
+        elif deleting or index not in wanted or index in evicted:
             state = ReplicaState.RELEASING.value
         replicas[index] = {**entry, "state": state}
     placements = plan.placements if plan is not None else ()
     replicas |= {placement.index: _placed(placement, now) for placement in placements}
-    states = {index: str(replica["state"]) for index, replica in replicas.items() if index < wanted}
-    phase = _phase(facts, wanted, states, changed=bool(placements))
+    states = {index: str(replica["state"]) for index, replica in replicas.items() if index in wanted}
+    phase = _phase(facts, len(wanted), states, changed=bool(placements))
     if suspended and not deleting:
         phase = Phase.RELEASING if replicas else Phase.PENDING
-    waits = not deleting and (phase in (Phase.PENDING, Phase.FAILED) or len(states) < wanted)
+    waits = not deleting and (phase in (Phase.PENDING, Phase.FAILED) or len(states) < len(wanted))
     reasons = plan.reasons if plan is not None and waits else ()
     if suspended and waits:
         reasons = (Reason(Code.SUSPENDED, 0, "it is suspended: spec.suspend is true"),)
     stored = facts.status.get("allocation") or {}
     gap = plan.gap if plan is not None else stored.get("gap")
-    found = [*_progress(phase, len(states), wanted, reasons), *unwell]
+    found = [*_progress(phase, len(states), len(wanted), reasons), *unwell]
     if lost:
         text = "; ".join(f"replica {index}: {why}" for index, why in sorted(lost.items()))
         found.append(Condition(ClaimCondition.CONFLICT, True, "HeldTwice", text))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adjoin.api import DeviceClaim
-from adjoin.api.defaults import replicas_of
+from adjoin.api.defaults import most_replicas
 from adjoin.api.names import ANNOTATION_CONTAINERS, ANNOTATION_REPLICA, LABEL_CLAIM
 from adjoin.cli.documents import Document
 
@@ -78,7 +78,7 @@ def check_workloads(workloads: Iterable[Document], claims: Iterable[DeviceClaim]
         wanted.setdefault((template.namespace, str(name)), []).append(template)
         problems += [f"{template.owner}: {problem}" for problem in _check(template, claim)]
     for (namespace, name), users in wanted.items():
-        pods, replicas = sum(user.pods for user in users), replicas_of(known[namespace, name].spec)
+        pods, replicas = sum(user.pods for user in users), most_replicas(known[namespace, name].spec)
         if pods > replicas:
             owners = ", ".join(dict.fromkeys(user.owner for user in users))
             problems.append(
@@ -136,7 +136,7 @@ def _check(template: Template, claim: DeviceClaim) -> Iterator[str]:
         yield from _check_containers(str(containers), template, claim)
     replica = annotations.get(ANNOTATION_REPLICA)
     if replica is not None:
-        text, replicas = str(replica), replicas_of(claim.spec)
+        text, replicas = str(replica), most_replicas(claim.spec)
         if not (text.isascii() and text.isdigit()) or int(text) >= replicas:
             yield f"annotation {ANNOTATION_REPLICA}: {text!r}: must be 0 to {replicas - 1}, a replica of the claim"
 

@@ -5,26 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from adjoin.api.claim_status import Phase
+from adjoin.api.claim_status import Phase, ReleasedReason
 from adjoin.api.names import FINALIZER
 from adjoin.api.pool_policy import Guard
 from adjoin.decision.passage import Passage, pass_on
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
-from adjoin.delivery import Cargo, Notice, assign, begin, event_step, hand_over, parts, pod_patch
+from adjoin.delivery import Cargo, Notice, assign, begin, event_step, hand_over, parts, pod_patch, servable
 from adjoin.facts import ClaimFacts, PodFacts, PoolFacts
-from adjoin.holdings import read_evictions, read_placed
+from adjoin.holdings import read_evictions, read_placed, released_reason
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.inventory import Inventory, asked_pool
 from adjoin.lifecycle import (
     Member,
+    Review,
     add_finalizer,
     drop_finalizer,
     enter,
     entries,
     evicting,
     read_runs,
+    release_due,
     review,
-    runs_out_at,
 )
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
@@ -41,7 +42,8 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     lost, evicted = scene.lost.get(meta.uid, {}), scene.evicted.get(meta.uid)
     leaving = evicting(claim) | (evicted.indexes if evicted is not None else frozenset())
     given_up = scene.abandoned.get(meta.uid, frozenset())
-    found = review(claim, scene.relations, scene.inventory, lost, now, leaving, given_up)
+    wanted = scene.wanted(claim)
+    found = review(claim, scene.relations, scene.inventory, lost, now, leaving, given_up, wanted=wanted)
     work.wake(found.wake_at)
     plan = scene.plan.claims.get(ClaimUID(meta.uid))
     new = _fresh(claim, found.members, plan, scene)
@@ -61,12 +63,22 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     ailing, blocked = _health(members, troubles, pool is not None, scene)
     if evicted is not None and evicted.indexes <= evicting(claim):
         evicted = None
-    end = runs_out_at(claim)
-    work.wake(end)
-    over = end is not None and end <= now
-    failures = standing_failures(claim, members, [each.failure for each in passed if each.failure is not None])
-    waits = [each.waits for each in passed if each.waits]
-    status = claim_status(claim, members, plan, scene.boot_ids, ailing, now, evicted, over, failures, waits)
+    released = _released(claim, found, pool, scene, work)
+    failed = [each.failure for each in passed if each.failure is not None]
+    failures = standing_failures(claim, members, wanted, failed)
+    status = claim_status(
+        claim,
+        members,
+        plan,
+        scene.boot_ids,
+        ailing,
+        now,
+        wanted=wanted,
+        evicted=evicted,
+        released=released,
+        failures=failures,
+        waits=[each.waits for each in passed if each.waits],
+    )
     patch = merge_patch(claim.status, status)
     if patch and not fresh and gist(status) == gist(claim.status):
         due, next_turn = turn(meta.uid, CLAIM_WORDS_SECONDS, now)
@@ -110,6 +122,23 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
             work.want(step.uid, step.verb.value, (step,), ORDER_RELEASE)
             if step.verb is Verb.EVICT and step.uid in scene.view.refused:
                 _tell_refused(claim, step, scene, work)
+
+
+def _released(claim: ClaimFacts, found: Review, pool: PoolFacts | None, scene: Scene, work: Work) -> str:
+    """Why the claim is released, from now on or already, or "". One that was idle comes back for a pod that could have
+    a replica of it, once everything of before is gone."""
+    pods = scene.relations.pods.get((claim.meta.namespace, claim.meta.name), ())
+    before = released_reason(claim)
+    awaited = False
+    if pool is not None and claim.claim.spec.idle_timeout is not None:
+        layout = parts(claim.claim, pool.pool)
+        awaited = any(servable(claim, pod, layout, scene.relations) for pod in pods)
+    if before:
+        back = before == ReleasedReason.IDLE and awaited and not found.members and found.unused
+        return "" if back else before
+    reason, wake_at = release_due(claim, found, pods, awaited=awaited, now=scene.now)
+    work.wake(wake_at)
+    return reason.value if reason is not None else ""
 
 
 def _index(member: Member) -> int:
@@ -298,7 +327,7 @@ def _serve(
     if pool is None:
         return []
     layout = parts(claim.claim, pool.pool)
-    assignment = assign(claim, members, users, blocked, layout, scene.relations)
+    assignment = assign(claim, members, users, blocked, layout, scene.relations, scene.wanted(claim))
     guarded = pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE
     made: list[Step] = []
     opened: list[Step] = []

@@ -19,7 +19,7 @@ from adjoin.delivery import GuardWork, Published, guard_work, in_force, publishe
 from adjoin.facts import ClaimFacts, PoolFacts, TaintRuleFacts
 from adjoin.intents import Intent
 from adjoin.inventory import InventoryBuilder, asked_pool, changed_keys, read_locked
-from adjoin.lifecycle import contested, entries, given_up, orphans, relate
+from adjoin.lifecycle import contested, entries, followed_pods, given_up, orphans, relate
 from adjoin.snapshot import SnapshotBuilder
 from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
@@ -85,7 +85,9 @@ class Decider:
         """
         rules, next_in_force = in_force(view.taint_rules, now)
         inventory = self._inventory.build(view if rules is view.taint_rules else replace(view, taint_rules=rules))
-        snapshot = self._snapshots.build(view, inventory)
+        relations = relate(view)
+        followed = followed_pods(view, relations, inventory)
+        snapshot = self._snapshots.build(view, inventory, followed)
         plan = make_plan(snapshot, now, self._memo)
         abandoned, next_abandoned = given_up(view, inventory, now)
         scene = Scene(
@@ -93,7 +95,7 @@ class Decider:
             inventory=inventory,
             plan=plan,
             fragmentation=self._fragmentation.measure(plan),
-            relations=relate(view),
+            relations=relations,
             lost=contested(snapshot.claims, {uid: each.conflicts for uid, each in plan.claims.items()}, snapshot.holds),
             boot_ids={name: facts.boot_id for name, facts in view.nodes.items()},
             now=now,
@@ -101,6 +103,7 @@ class Decider:
             snapshot=snapshot,
             abandoned=abandoned,
             locked={uid: frozenset(each.key for each in read_locked(pool.status)) for uid, pool in view.pools.items()},
+            followed=followed,
         )
         work = Work(view.busy)
         work.wake(next_in_force)

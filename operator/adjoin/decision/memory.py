@@ -63,6 +63,7 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
         scene.plan.claims.get(ClaimUID(meta.uid)),
         scene.lost.get(meta.uid),
         scene.evicted.get(meta.uid),
+        scene.followed.get(meta.uid),
         *(scene.view.claims.get(each.by) for each in read_evictions(claim.status)),
         pool,
         relations.pools.get(pool),

@@ -210,7 +210,8 @@ def errand_of(claim: ClaimFacts, entry: Raw, pool: PoolFacts, boot_id: str) -> E
         subject=claim.meta.uid,
         index=int(entry.get("index") or 0),
         device="",
-        allocation=f"{entry.get('node')}/{entry.get('allocatedAt')}",
+        # Hooks run once in a hold on the devices, and once more for every pod that they are cleaned after.
+        allocation="/".join(str(entry[key]) for key in ("node", "allocatedAt", "served") if entry.get(key)),
         boot_id=boot_id,
         owner=pool.meta.uid,
     )
@@ -263,10 +264,18 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
     """A replica that stays: its init hooks, where they are due."""
     scene, entry = case.scene, member.entry
     stored = entry.get("state")
+    left, cleaning = _left(case, member), stored == ReplicaState.INITIALIZING and _cleans(member.runs)
+    if left or cleaning:
+        begun = cleaning or _cleans_between(case)
+        cleaned = _clean_between(case, member, obstacle, anew=left) if begun else member
+        if isinstance(cleaned, Passage):
+            return cleaned
+        member = cleaned
     hooks = case.hooks(HookStage.INIT, case.devices)
     boot_id, before = scene.boot_ids.get(member.node, ""), str(entry.get("bootID") or "")
     rebooted = bool(boot_id and before and boot_id != before)
-    due = stored in (ReplicaState.ALLOCATED, ReplicaState.INITIALIZING) or rebooted
+    unready = (ReplicaState.ALLOCATED, ReplicaState.INITIALIZING)
+    due = stored in unready or member.state in unready or rebooted
     if not due:
         return Passage(member)
     if not hooks:
@@ -290,10 +299,53 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
     if progress.verdict is Verdict.FAILED:
         return Passage(replace(passed, state=ReplicaState.FAILED, leaving=True), notices=notices)
     begun = any(run.stage is HookStage.INIT and run.boot_id == boot_id for run in progress.runs)
-    state = ReplicaState.INITIALIZING if begun or rebooted else ReplicaState.ALLOCATED
+    again = rebooted or bool(entry.get("served"))
+    state = ReplicaState.INITIALIZING if begun or again else ReplicaState.ALLOCATED
     tasks = (case.task(progress.begin, hooks, case.devices),) if progress.begin is not None else ()
     waits = progress.trouble or obstacle
     return Passage(replace(passed, state=state), tasks, notices, progress.wake_at, waits=waits)
+
+
+def _left(case: _Case, member: Member) -> bool:
+    """The last pod of a replica that stays has just left it."""
+    return member.entry.get("state") == ReplicaState.IN_USE and not member.uses
+
+
+def _cleans(runs: Sequence[Run]) -> bool:
+    """The records of a replica that stays tell of a cleaning between two pods. They are there before it is begun."""
+    return any(run.stage is HookStage.CLEANUP for run in runs)
+
+
+def _cleans_between(case: _Case) -> bool:
+    return case.pool is not None and case.pool.pool.spec.lifecycle.clean_between_restarts
+
+
+def _clean_between(case: _Case, member: Member, obstacle: str, *, anew: bool) -> Passage | Member:
+    """A replica that stays, between two pods: its devices are cleaned, and then prepared, before the next one may have
+    them. Returns the replica as it goes on to be prepared once they are clean, or where nothing cleans them."""
+    hooks = case.hooks(HookStage.CLEANUP, case.devices)
+    ready = replace(member, runs=(), state=ReplicaState.INITIALIZING)
+    if not hooks:
+        return member if anew else ready
+    runs = (Run(hooks[0].name, HookStage.CLEANUP, HookPhase.PENDING),) if anew else member.runs
+    progress = advance(
+        case.errand(),
+        HookStage.CLEANUP,
+        hooks,
+        runs,
+        case.scene.relations.workshop,
+        case.scene.now,
+        paused=bool(obstacle),
+        occupied=case.occupied(),
+    )
+    notices = _said(case, replace(member, runs=runs), progress, hooks, HookStage.CLEANUP)
+    passed = replace(member, runs=progress.runs, state=ReplicaState.INITIALIZING)
+    if progress.verdict is Verdict.SUCCEEDED:
+        return ready
+    if progress.verdict is Verdict.FAILED:
+        return Passage(replace(passed, state=ReplicaState.FAILED, leaving=True), notices=notices)
+    tasks = (case.task(progress.begin, hooks, case.devices),) if progress.begin is not None else ()
+    return Passage(passed, tasks, notices, progress.wake_at, waits=progress.trouble or obstacle)
 
 
 def _rebooted(member: Member) -> Passage:
@@ -331,7 +383,11 @@ def _clean(case: _Case, member: Member, obstacle: str) -> Passage:
     at_large = [fault for fault in faults if not scene.quarantined(case.pool, fault.placed)]
     elsewhere = _held_by_others(case) if member.lost else frozenset()
     dirty = [(placed, name) for placed, name in case.dirty() if placed.id not in elsewhere | guilty]
-    hooks = case.hooks(HookStage.CLEANUP, dirty)
+    # One that failed and said on which devices has done its work on the others.
+    failed = {run.hook for run in member.runs if run.stage is HookStage.CLEANUP and run.phase is HookPhase.FAILED}
+    hooks = tuple(hook for hook in case.hooks(HookStage.CLEANUP, dirty) if hook.name not in failed)
+    if failed and at_large:
+        return Passage(member)
     if not hooks or not dirty:
         return Passage(member) if at_large or case.occupied() else _gone(case, member)
     if node_gone(scene.inventory.nodes.get(member.node)):

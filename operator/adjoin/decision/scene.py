@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from adjoin.cache import View
-from adjoin.facts import PoolFacts
+from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Intent, Step
 from adjoin.inventory import Inventory, device_key
-from adjoin.lifecycle import Relations
+from adjoin.lifecycle import Indexes, Relations, wanted_replicas
 from adjoin.status import Evicted
 from adjoin_allocator.model import PlacedDevice
 from adjoin_allocator.results import Plan
@@ -71,7 +71,8 @@ class Work:
 class Scene:
     """What is the same for all claims of one decision. `fragmentation` is by pool and device name, `evicted` by UID
     of the claim that has to give something, `abandoned` by UID of the claim whose replicas are on nodes that are given
-    up, `locked` by UID of the DevicePool whose status has the devices in quarantine."""
+    up, `locked` by UID of the DevicePool whose status has the devices in quarantine, `followed` by UID of the claim
+    whose pods say which replicas it wants."""
 
     view: View
     inventory: Inventory
@@ -85,6 +86,11 @@ class Scene:
     snapshot: Snapshot
     abandoned: Mapping[str, frozenset[int]] = field(default_factory=dict)
     locked: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    followed: Mapping[str, frozenset[int]] = field(default_factory=dict)
+
+    def wanted(self, claim: ClaimFacts) -> Indexes:
+        """The replicas that a claim wants now."""
+        return wanted_replicas(claim, self.followed)
 
     def quarantined(self, pool: PoolFacts | None, placed: PlacedDevice) -> bool:
         """Whether the pool's status says already that nobody gets the device."""

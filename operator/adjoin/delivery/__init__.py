@@ -11,7 +11,7 @@ from adjoin.delivery.events import Notice, event_step
 from adjoin.delivery.guard import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.delivery.hooks import HookDevice, Task, begin
 from adjoin.delivery.parts import Layout, Part, parts
-from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch
+from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch, servable
 from adjoin.delivery.resourceclaims import Cargo, Handover, hand_over
 
 __all__ = [
@@ -36,5 +36,6 @@ __all__ = [
     "pod_patch",
     "published",
     "release_pool",
+    "servable",
     "take_down",
 ]

@@ -15,8 +15,9 @@ from adjoin.lifecycle.relations import (
     relate,
     seniority,
 )
+from adjoin.lifecycle.release import release_due
 from adjoin.lifecycle.removal import add_finalizer, drop_finalizer, expel, orphans, unreserve
-from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review, runs_out_at
+from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review
 from adjoin.lifecycle.runs import (
     Errand,
     Progress,
@@ -32,12 +33,14 @@ from adjoin.lifecycle.runs import (
     sentence,
 )
 from adjoin.lifecycle.times import rfc3339
-from adjoin.lifecycle.uses import Use, entries, node_gone, pinned_to, uses_of, wanted_replicas
+from adjoin.lifecycle.uses import Use, entries, given_out, node_gone, pinned_to, uses_of
+from adjoin.lifecycle.wanted import Indexes, followed_pods, follows_pods, wanted_replicas
 
 __all__ = [
     "BUILTIN_FINALIZER",
     "LABEL_REPLICA",
     "Errand",
+    "Indexes",
     "Member",
     "Progress",
     "Relations",
@@ -58,6 +61,9 @@ __all__ = [
     "entries",
     "evicting",
     "expel",
+    "followed_pods",
+    "follows_pods",
+    "given_out",
     "given_up",
     "node_gone",
     "orphans",
@@ -65,10 +71,10 @@ __all__ = [
     "precedence",
     "read_runs",
     "relate",
+    "release_due",
     "review",
     "rfc3339",
     "run_entry",
-    "runs_out_at",
     "seniority",
     "sentence",
     "unreserve",

@@ -196,6 +196,24 @@ def test_a_device_that_cannot_be_cleaned_needs_a_reset_and_the_claim_goes_away()
     assert reason
 
 
+def test_c16_what_a_failed_hook_does_not_name_is_cleaned_by_the_others_and_goes_back() -> None:
+    pool = hooked((), (hook("reset", retries=0), hook("scrub", retries=0)), health={"recovery": "Manual"})
+    world = cluster(pool, deviceclaim(requests={"gpu": 2}), pod(), devices=2)
+    world.settle(Decider)
+
+    def end(job: Obj) -> Ending:
+        said = '{"message": "stuck", "failed": ["gpu-1"]}'
+        return Ending("Failed", said) if variables(job)["ADJOIN_HOOK"] == "reset" else Ending()
+
+    world.hook = end
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    world.settle(Decider)
+    assert phase(world) == "gone"
+    assert quarantined(world) == {"gpu-1": "NeedsReset"}
+    assert ran(world) == ["cleanup reset", "cleanup scrub"]
+    assert [each["device"] for each in json.loads(variables(world.ran[1])["ADJOIN_DEVICES"])] == ["gpu-0"]
+
+
 def test_c4_c5_a_device_is_not_given_on_before_its_cleanup_has_succeeded() -> None:
     world = cluster(hooked((), (hook("scrub"),)), deviceclaim(), pod(), devices=1)
     world.settle(Decider)

@@ -30,11 +30,13 @@ from adjoin.lifecycle import (
     contested,
     drop_finalizer,
     enter,
+    followed_pods,
     orphans,
     pinned_to,
     relate,
     review,
     rfc3339,
+    wanted_replicas,
 )
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, PlacedDevice, PlacedReplica
 from adjoin_allocator.results import Placement
@@ -67,7 +69,9 @@ def reviewed(
         world.lingering["pod-team-worker"] = lingering
     view = world.view()
     inventory = InventoryBuilder().build(view)
-    return review(read_claim(claim), relate(view), inventory, lost or {}, START)
+    facts, relations = read_claim(claim), relate(view)
+    wanted = wanted_replicas(facts, followed_pods(view, relations, inventory))
+    return review(facts, relations, inventory, lost or {}, START, wanted=wanted)
 
 
 def states(found: Review) -> dict[int, str]:

@@ -100,7 +100,7 @@ def test_cel_of_excessive_cost_is_refused() -> None:
 
 
 def test_a_hook_template_may_hold_anything() -> None:
-    template = {"spec": {"containers": [{"name": "x", "selectors": [{"cel": "no cel here ("}]}]}}
+    template = {"spec": {"containers": [{"name": "x", "image": "y", "selectors": [{"cel": "no cel here ("}]}]}}
     errors = validate_pool(pool(lifecycle={"init": [{"name": "verify", "template": template}]}))
     assert own(errors) == []
 

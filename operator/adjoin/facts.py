@@ -244,6 +244,7 @@ class ResourceClaimFacts:
         ours: It carries our label or an owner of our group: only Adjoin makes such.
         allocated: status.allocation is set.
         devices: Devices in its allocation, those with adminAccess left out (they exclude nobody).
+        requests: For each of them the request of the ResourceClaim that it serves.
         reserved: UIDs of the pods in reservedFor.
         labels: Its labels.
         finalizers: Its finalizers.
@@ -259,6 +260,7 @@ class ResourceClaimFacts:
     labels: Mapping[str, str]
     finalizers: tuple[str, ...]
     hook: str = ""
+    requests: tuple[str, ...] = ()
 
 
 def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
@@ -285,6 +287,7 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
         labels=labels,
         finalizers=tuple(meta.get("finalizers") or ()),
         hook=hook,
+        requests=tuple(str(r.get("request") or "").partition("/")[0] for r in results if not r.get("adminAccess")),
     )
 
 

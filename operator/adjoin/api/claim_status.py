@@ -149,6 +149,9 @@ class AllocatedReplica(BaseModel):
     allocated_at: Timestamp | None = Field(default=None, description="When its devices were chosen.")
     ready_at: Timestamp | None = Field(default=None, description="When it became Ready.")
     idle_since: Timestamp | None = Field(default=None, description="Since when no pod uses it.")
+    lost_since: Timestamp | None = Field(
+        default=None, description="Since when a device of it has been missing while no pod used it."
+    )
     served: Annotated[Int, Field(ge=0)] | None = Field(
         default=None, description="How many pods had it and have ended. Absent: none."
     )

@@ -29,10 +29,6 @@ class Refused:
 
 REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
     Kind.DEVICE_POOL: (
-        Refused("spec.lifecycle.idleClean"),
-        Refused("spec.lifecycle.sweepEvery"),
-        Refused("spec.health.driverGrace"),
-        Refused("spec.health.rules", ([],)),
         Refused("spec.delivery.mode"),
         Refused("spec.delivery.networks"),
     ),
@@ -123,6 +119,12 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.lifecycle.cleanBetweenRestarts",
             "spec.lifecycle.nodeUnreachable.after",
             "spec.lifecycle.nodeUnreachable.policy",
+            "spec.lifecycle.idleClean",
+            "spec.lifecycle.sweepEvery",
+            "spec.health.driverGrace",
+            "spec.health.rules[].taintKey",
+            "spec.health.rules[].values[]",
+            "spec.health.rules[].action",
             "spec.health.recovery",
             "spec.delivery.guard",
             "spec.delivery.split",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from adjoin.cli.objects import Input
 from adjoin.delivery import in_force
-from adjoin.inventory import Inventory, InventoryBuilder
+from adjoin.inventory import Inventory, InventoryBuilder, overdue
 from adjoin.lifecycle import followed_pods, relate
 from adjoin.snapshot import SnapshotBuilder
 from adjoin_allocator.model import Claim, DeviceID, Hold
@@ -46,7 +46,7 @@ def pose(given: Input, now: float | None = None, *, live: bool = False) -> Quest
     view = given.view
     if live:
         view = replace(view, taint_rules=in_force(view.taint_rules, moment)[0])
-    inventory = InventoryBuilder(cluster=live).build(view)
+    inventory = InventoryBuilder(cluster=live).build(view, overdue(view.pools.values(), moment)[0])
     snapshot = SnapshotBuilder().build(view, inventory, followed_pods(view, relate(view), inventory))
     return Question(given, inventory, snapshot, snapshot if live else anew(snapshot), moment)
 

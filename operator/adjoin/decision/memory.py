@@ -80,6 +80,7 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
         facts += relations.ghosts.get((meta.namespace, meta.name), ())
     facts += [
         scene.abandoned.get(meta.uid),
+        inventory.silences.get(pool),
         scene.locked.get(pool_uid) if (pool_uid := _uid(relations, pool)) else None,
     ]
     if relations.hook_claims:

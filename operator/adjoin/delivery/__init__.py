@@ -12,7 +12,7 @@ from adjoin.delivery.guard import GuardWork, Published, guard_work, in_force, pu
 from adjoin.delivery.hooks import HookDevice, Task, begin
 from adjoin.delivery.parts import Layout, Part, parts
 from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch, servable
-from adjoin.delivery.resourceclaims import Cargo, Handover, hand_over
+from adjoin.delivery.resourceclaims import Cargo, Handover, excuses, hand_over
 
 __all__ = [
     "Assignment",
@@ -28,6 +28,7 @@ __all__ = [
     "assign",
     "begin",
     "event_step",
+    "excuses",
     "guard_work",
     "hand_over",
     "in_force",

@@ -212,6 +212,8 @@ class DriverPools:
         """Those with a problem or with devices that are not local to a node."""
         self.vanished: frozenset[Key] = frozenset()
         """Those that the last update took away."""
+        self.silenced: dict[Key, frozenset[str]] = {}
+        """Those that went away since the first update, with the nodes that they named."""
         self._known: Mapping[str, SliceFacts] = {}
         self._slices: dict[Key, dict[str, SliceFacts]] = {}
 
@@ -242,6 +244,7 @@ class DriverPools:
                 for node in gone.nodes:
                     self.of_node[node].discard(key)
             if self._slices[key]:
+                self.silenced.pop(key, None)
                 made = self.by_key[key] = read_driver_pool(self._slices[key].values())
                 if made.problem or made.remote:
                     self.troubled[key] = made
@@ -249,6 +252,8 @@ class DriverPools:
                 for node in made.nodes:
                     self.of_node.setdefault(node, set()).add(key)
             else:
+                if gone is not None and gone.nodes:
+                    self.silenced[key] = gone.nodes
                 del self._slices[key]
         return nodes
 

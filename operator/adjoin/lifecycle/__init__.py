@@ -7,6 +7,7 @@ it, whatever happens to those ResourceClaims. Nothing here chooses devices, serv
 """
 
 from adjoin.lifecycle.absence import given_up
+from adjoin.lifecycle.reclaim import Reclaimed, may_lack, reclaim
 from adjoin.lifecycle.relations import (
     BUILTIN_FINALIZER,
     LABEL_REPLICA,
@@ -43,6 +44,7 @@ __all__ = [
     "Indexes",
     "Member",
     "Progress",
+    "Reclaimed",
     "Relations",
     "Review",
     "Run",
@@ -65,11 +67,13 @@ __all__ = [
     "follows_pods",
     "given_out",
     "given_up",
+    "may_lack",
     "node_gone",
     "orphans",
     "pinned_to",
     "precedence",
     "read_runs",
+    "reclaim",
     "relate",
     "release_due",
     "review",

@@ -42,6 +42,7 @@ class Member:
         lost: The device or devices that an older holder has too, in words; empty for a sound replica.
         leaving: It does not stay: once nobody has anything of it any more, its devices are cleaned and it goes.
         runs: What is recorded of hooks on its devices.
+        cause: Why it is given up although its node is well, in words, or "".
     """
 
     index: int
@@ -51,6 +52,7 @@ class Member:
     lost: str = ""
     leaving: bool = False
     runs: tuple[Run, ...] = ()
+    cause: str = ""
 
     @property
     def node(self) -> str:

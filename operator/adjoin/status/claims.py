@@ -250,6 +250,9 @@ def _why_failed(members: Sequence[Member], lost: Sequence[Member], failures: Seq
             said = sentence(failed.message)
             where = f"replica {member.index}: hook {failed.hook} failed on node {member.node}"
             return "InitFailed", f"{where}{f': {said}' if said else ''}; it is planned again"
+    causes = [f"replica {member.index}: {member.cause}" for member in members if member.cause]
+    if causes:
+        return "DeviceLost", f"{'; '.join(causes)}; it is planned again"
     nodes = ", ".join(sorted({member.node for member in members if member.state is ReplicaState.FAILED}))
     return (
         "NodeLost",
@@ -396,6 +399,10 @@ def claim_notice(claim: ClaimFacts, status: Raw, fresh: Sequence[Member]) -> Not
         if codes and codes != [reason.get("code") for reason in stored.get("reasons") or ()]:
             text = "; ".join(reason["message"] for reason in status["reasons"])
             return Notice(codes[0], text, warning=codes[0] in STALLED, key=key)
+    elif phase == Phase.FAILED and stored.get("phase") != phase:
+        ready = next((each for each in status.get("conditions") or () if each["type"] == ClaimCondition.READY), None)
+        if ready is not None:
+            return Notice(ready["reason"], ready["message"], warning=True, key=key)
     elif phase == Phase.RELEASING and stored.get("phase") != phase:
         return Notice("Releasing", "its users are being removed", key=key)
     return None

@@ -41,6 +41,7 @@ def test_claim() -> None:
         "allocatedAt",
         "readyAt",
         "idleSince",
+        "lostSince",
         "served",
         "bootID",
         "hooks",

@@ -70,6 +70,7 @@ class TestShape:
             "allocatedAt": "2026-11-30T08:00:00Z",
             "readyAt": None,
             "idleSince": None,
+            "lostSince": None,
             "served": None,
             "bootID": None,
             "hooks": [],

@@ -146,6 +146,8 @@ class Appraiser:
         limit = stock.shares[stock.share_at[wish.share]].max_devices
         if limit is not None and stock.in_mode[stock.share_at[wish.share]] + wish.parts > limit:
             fresh = np.full_like(fresh, _FAR)
+            if stock.in_mode[stock.share_at[wish.share]] > limit:
+                opened = fresh
         key = np.minimum(opened, fresh)
         found: Integers = np.where(key >= _FAR, -1, (key >> _SHIFT) // GRAIN)
         return found
@@ -396,7 +398,8 @@ class Appraiser:
                     total[:, at] += row[stock.whole]
         limit = stock.shares[stock.share_at[wish.share]].max_devices if wish.parts else None
         if limit is not None:
-            for opened in openings:
+            # Of a share that has split too many already nothing is given, not even of cards that are split.
+            for opened in range(total.shape[1]):
                 if stock.in_mode[stock.share_at[wish.share]] + opened > limit:
                     total[:, opened] = _NEVER
         if lessons.restricted:

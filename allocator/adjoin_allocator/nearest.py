@@ -19,7 +19,7 @@ from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Affinity, ClaimUID, Request
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.terms import SCOPES, Policy
-from adjoin_allocator.waitfor import ending, returning
+from adjoin_allocator.waitfor import NOBODY, Given, ending, returning
 
 HOST_STEPS = 32
 """Smaller amounts of a host resource that are tried, the greatest first."""
@@ -31,11 +31,17 @@ Edit = tuple[str, tuple[Request, ...], tuple[Affinity, ...]]
 """The change in words, and what is asked then."""
 
 
-def nearest(placer: Placer, asks: Sequence[Ask], ahead: Sequence[Ask] = (), mine: ClaimUID | None = None) -> str | None:
+def nearest(
+    placer: Placer,
+    asks: Sequence[Ask],
+    ahead: Sequence[Ask] = (),
+    mine: ClaimUID | None = None,
+    given: Given = NOBODY,
+) -> str | None:
     """`fits with scope PCIeRoot instead of PCIeSwitch`, or None when no such change helps.
 
     `asks` are the ways of serving a claim (`mine`), the most wanted first, and `ahead` what waits before it: what is
-    waited for is only told when nobody of these could take it.
+    waited for is only told when nobody of these could take it. `given` is what this decision has given to others.
     """
     for waited in (returning, ending):
         if waited is ending:
@@ -43,7 +49,7 @@ def nearest(placer: Placer, asks: Sequence[Ask], ahead: Sequence[Ask] = (), mine
             if words is not None:
                 return words
         for ask in asks:
-            words = waited(placer, ask, ahead, mine)
+            words = waited(placer, ask, ahead, mine, given)
             if words is not None:
                 return words
     return None

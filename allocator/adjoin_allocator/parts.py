@@ -154,6 +154,14 @@ class Parts:
 
     # Holding
 
+    def holding(self, pool: str) -> Mapping[tuple[int, int], Mapping[PlacedShare, int]]:
+        """By position and bit of divided devices which parts are held, and how often."""
+        return {key: card.held for key, card in self._pools[pool].cards.items()}
+
+    def held_of(self, pool: str, position: int, bit: int) -> Mapping[PlacedShare, int]:
+        """The same of one divided device."""
+        return self._pools[pool].cards[position, bit].held
+
     def hold(self, pool: str, position: int, bit: int, share: PlacedShare, back: bool, add: bool) -> None:
         """Somebody holds a part of a device, or no longer does."""
         parts, sign = self._pools[pool], 1 if add else -1
@@ -285,9 +293,10 @@ class Parts:
         shares = [share for share in parts.shares.values() if share.kind == kind]
         stock = Stock(memory, shares)
         stock.selected = [self._matching(stock, side, views, kind, share.selectors) for share in shares]
-        side.appraiser = Appraiser(stock, side.demand, self._pricer)
+        # The appraiser looks at them once.
         for position in masks.index.closed:
             stock.closed[position] = True
+        side.appraiser = Appraiser(stock, side.demand, self._pricer)
         side.changed = set(range(len(views)))
 
         def watch(position: int) -> None:

@@ -35,6 +35,7 @@ from adjoin_allocator.gang import gang_flaw, gang_of, is_gang
 from adjoin_allocator.gang_quota import affordable_parts
 from adjoin_allocator.gang_reasons import Desk, explain_gang, incomplete
 from adjoin_allocator.hosts import NOTHING
+from adjoin_allocator.leaving import leaving
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.lot import Unit as Movable
 from adjoin_allocator.members import Gang
@@ -42,16 +43,18 @@ from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice, Pl
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import effective, service
+from adjoin_allocator.parts_wait import nearest_part
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
-from adjoin_allocator.shortage import share_refusal, shortage
+from adjoin_allocator.shortage import less_of, share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, copies, grant
 from adjoin_allocator.tenancy import Cost, least_cost
 from adjoin_allocator.terms import Objective, ReplicaState
 from adjoin_allocator.topology import bits
 from adjoin_allocator.units import Served, Unit
+from adjoin_allocator.waitfor import given_to
 
 
 class Memo:
@@ -94,7 +97,8 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
             run.serve(claim)
         run.improve()
         run.explain()
-        pools = run.pools()
+        with leaving(ledger, run.arbiter.preempted):
+            pools = run.pools()
     finally:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
@@ -407,7 +411,8 @@ class _Run:
                     found = self._why(waiting, ahead)
                 elif found[1] is not None and waits(found[1]):
                     whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
-                    found = (found[0], changed(self.placer, whole))
+                    less = (less_of(self.placer, ask) for ask in waiting.asks)
+                    found = (found[0], changed(self.placer, whole) or next(filter(None, less), None))
                 known[key] = found
                 # What would fit but for the quota is not what would make it fit.
                 answer = (found[0], self._affordable(waiting) if waiting.reasons else found[1])
@@ -511,7 +516,7 @@ class _Run:
         """
         asks, claim = waiting.asks, waiting.claim
         # A claim that has nothing is in nobody's way.
-        mine = claim.uid if claim.placed else None
+        mine = claim.uid if claim.placed or waiting.placements else None
         key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
         return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
 
@@ -524,9 +529,18 @@ class _Run:
             first, *others = found
             message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
             found = (replace(first, message=message), *others)
+        # Those of whom it has been said already why the rest of them waits are among the plans, too.
+        placed = {waiting.claim.uid: waiting.placements for waiting in self._waiting}
+        placed |= {uid: plan.placements for uid, plan in self._plans.items()}
+        given = given_to(self.placer, ((self.ledger.known(uid), theirs) for uid, theirs in placed.items() if theirs))
         whole = [ask for ask, why in zip(asks, short, strict=True) if why is None]
-        told = [why[1] for why in short if why is not None and why[1] is not None]
-        return found, (nearest(self.placer, whole, ahead, mine) if whole else None) or next(iter(told), None)
+        words = nearest(self.placer, whole, ahead, mine, given) if whole else None
+        told = (
+            nearest_part(self.placer, ask, why[1], ahead, mine, given)
+            for ask, why in zip(asks, short, strict=True)
+            if why is not None
+        )
+        return found, words or next(filter(None, told), None)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

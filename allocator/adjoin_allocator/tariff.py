@@ -223,6 +223,19 @@ def grant(placer: Placer, ask: Ask, spot: Spot) -> None:
     ledger.take(ask.pool, spot.position, whole, ask.host)
 
 
+def take_back(placer: Placer, ask: Ask, spot: Spot) -> None:
+    """Takes back what `grant` gave."""
+    ledger, whole = placer.ledger, 0
+    for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
+        if request.share is None:
+            whole |= mask
+        else:
+            for bit in bits(mask):
+                for _ in range(copies(request)):
+                    ledger.give_back_part(ask.pool, spot.position, bit, request.share.placed)
+    ledger.give_back(ask.pool, spot.position, whole, ask.host)
+
+
 def copies(request: Request) -> int:
     """How many parts of each of its devices a request takes."""
     return request.count if request.share is not None and request.same_device else 1

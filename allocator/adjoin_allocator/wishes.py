@@ -129,7 +129,8 @@ class Lessons:
         share = self._stock.share_at.get(wish.share)
         if not wish.parts or share is None:
             return (0,) * len(self._stock.sizes)
-        return tuple(cost_milli(wish.of_each, cap) for cap in self._stock.caps[share].tolist())
+        # Several parts of one card may be more than a card: no card has that, and it is priced like a whole one.
+        return tuple(min(CARD, cost_milli(wish.of_each, cap)) for cap in self._stock.caps[share].tolist())
 
     def _rate(self, wish: Wish, sizes: Sequence[int]) -> int:
         if not wish.parts:

@@ -292,9 +292,11 @@ def _assert_counts(snapshot: Snapshot, plan: Plan, devices: Mapping[DeviceID, De
     )
     parts: set[tuple[DeviceID, bool]] = set()
     contested = any(count > 1 for count in owned.values())
+    evicted = {(each.uid, index) for each in plan.preempted for index in each.replicas}
     for claim in snapshot.claims:
         for replica in claim.placed:
             releasing = claim.deleting or replica.state is ReplicaState.RELEASING
+            releasing = releasing or (claim.uid, replica.index) in evicted
             (back if releasing else held).update(given.id for given in replica.devices)
             parts.update((given.id, releasing) for given in replica.devices if given.share is not None)
     for answer in plan.claims.values():

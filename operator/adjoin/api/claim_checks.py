@@ -159,15 +159,6 @@ def _check_affinity(spec: DeviceClaimSpec) -> Iterator[FieldError]:
                 yield FieldError(
                     f"{path}.requests[{position}]", name, f"no request has this name; the claim's requests are {known}"
                 )
-        if line.scope is not None and len(line.requests) == 1 and line.requests[0] in requests:
-            request = requests[line.requests[0]]
-            if most_devices(request) == 1:
-                yield FieldError(
-                    f"{path}.scope",
-                    str(line.scope),
-                    f"a scope on one device: request {request.name} has count 1; it needs at least two devices; raise "
-                    "the count, or name a second request",
-                )
 
 
 def _check_line(path: str, line: AffinityLine) -> Iterator[FieldError]:

@@ -25,6 +25,7 @@ from adjoin.lifecycle import contested, device_entry, entries, evicting, rfc3339
 from adjoin.status import nomination_entries, pool_status, share_problem, share_status
 from adjoin.status.conditions import Condition, conditions
 from adjoin_allocator.model import ClaimUID, Device, natural_key
+from adjoin_allocator.overdrawn import overdrawn
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, Reason
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import ReplicaState, Standing
@@ -71,12 +72,12 @@ def claim_outcomes(
     ]
 
 
-def share_outcomes(shares: Mapping[str, ShareFacts], snapshot: Snapshot, now: float) -> list[Json]:
+def share_outcomes(shares: Mapping[str, ShareFacts], snapshot: Snapshot, plan: Plan, now: float) -> list[Json]:
     """Every share, by name. Nothing is laid out for fractions, so nobody is told where."""
-    shown = []
+    shown, over = [], overdrawn(snapshot, plan)
     for facts in sorted(shares.values(), key=lambda facts: natural_key(facts.meta.name)):
         problem = share_problem(facts, snapshot.shares[facts.meta.name], snapshot.pools)
-        status = share_status(facts, problem, now)
+        status = share_status(facts, problem, over.get(facts.meta.name, ""), now)
         shown.append(
             {
                 "name": facts.meta.name,

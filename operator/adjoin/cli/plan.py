@@ -22,7 +22,7 @@ from adjoin.cli.objects import BadInput, Input, read_input
 from adjoin.cli.outcome import ClaimOutcome, claim_outcomes, pool_outcomes, preempted_outcomes, share_outcomes
 from adjoin.cli.output import render
 from adjoin.cli.question import pose
-from adjoin.cli.workloads import check_workloads
+from adjoin.cli.workloads import check_workloads, undelivered_pods
 from adjoin.delivery.identities import identity_of
 from adjoin.facts import ClaimFacts, PoolFacts, timestamp
 from adjoin.inventory import Inventory, asked_pool
@@ -94,7 +94,7 @@ def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = Fals
     plan = _one_by_one(question.asked, moment) if one_by_one else decide(question.asked, moment)
     claims = claim_outcomes(view.claims, inventory, question.stands, plan, moment)
     pools = pool_outcomes(view.pools, inventory, plan, moment)
-    shares = share_outcomes(view.shares, question.stands, moment)
+    shares = share_outcomes(view.shares, question.stands, plan, moment)
     return Planned(
         shown={
             "claims": [claim.shown for claim in claims],
@@ -103,14 +103,15 @@ def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = Fals
             "pools": pools,
         },
         waiting=any(claim.waits for claim in claims) or not all(share["accepted"] for share in shares),
-        notes=(*given.warnings, *_notes(inventory, pools)),
-        pod_problems=tuple(
-            check_workloads(
+        notes=(
+            *given.warnings,
+            *_notes(inventory, pools),
+            *undelivered_pods(
                 given.workloads,
-                (facts.claim for facts in view.claims.values()),
                 _undelivered(claims, view.claims.values(), _modes(view.pools.values()), inventory),
-            )
+            ),
         ),
+        pod_problems=tuple(check_workloads(given.workloads, (facts.claim for facts in view.claims.values()))),
     )
 
 

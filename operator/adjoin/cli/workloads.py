@@ -46,13 +46,20 @@ class Template:
     names: tuple[int, ...] = ()
 
 
-def check_workloads(
-    workloads: Iterable[Document], claims: Iterable[DeviceClaim], undelivered: Mapping[Named, str] | None = None
-) -> list[str]:
+def undelivered_pods(workloads: Iterable[Document], undelivered: Mapping[Named, str]) -> Iterator[str]:
+    """Pods of claims of which `undelivered` says why a device of theirs could not be given to containers: such claims
+    are planned all the same.
+    """
+    for template in (template for document in workloads for template in templates(document)):
+        name = _mapping(template.metadata.get("labels")).get(LABEL_CLAIM)
+        trouble = undelivered.get((template.namespace, str(name)))
+        if trouble is not None and template.pods:
+            yield f"{template.owner}: {trouble}"
+
+
+def check_workloads(workloads: Iterable[Document], claims: Iterable[DeviceClaim]) -> list[str]:
     """What is wrong with the pods of `workloads`, in their order; then claims that have too few replicas for all of
     them.
-
-    `undelivered` says for claims whose place has devices that no container can be given what is the matter with one.
     """
     known = {(claim.metadata.namespace or "", claim.metadata.name): claim for claim in claims}
     problems: list[str] = []
@@ -66,9 +73,6 @@ def check_workloads(
             problems.append(f"{template.owner}: label {LABEL_CLAIM}: no DeviceClaim {template.namespace}/{name}")
             continue
         wanted.setdefault((template.namespace, str(name)), []).append(template)
-        trouble = (undelivered or {}).get((template.namespace, str(name)))
-        if trouble is not None and template.pods:
-            problems.append(f"{template.owner}: {trouble}")
         problems += [f"{template.owner}: {problem}" for problem in _check(template, claim)]
     for (namespace, name), users in wanted.items():
         pods, replicas = sum(user.pods for user in users), most_replicas(known[namespace, name].spec)

@@ -27,6 +27,7 @@ from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as make_plan
 from adjoin_allocator.model import Device
+from adjoin_allocator.overdrawn import overdrawn
 from adjoin_allocator.results import Plan
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import Standing
@@ -123,9 +124,11 @@ class Decider:
         work.wake(next_abandoned)
         work.wake(next_late)
         self._pools(scene, work)
+        over = overdrawn(snapshot, plan)
         for share in sorted(view.shares.values(), key=lambda each: (each.meta.name, each.meta.uid)):
             if share.meta.uid not in view.busy:
-                decide_share(share, snapshot.shares.get(share.meta.name), scene, work)
+                name = share.meta.name
+                decide_share(share, snapshot.shares.get(name), over.get(name, ""), scene, work)
         self._claims(scene, work)
         clear_orphans(scene, work)
         clear_away(scene, work)

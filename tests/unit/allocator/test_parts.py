@@ -180,8 +180,8 @@ REFUSALS = {
         "Cooperative",
     ),
     "a part of nothing": (make.part(), {}, Code.INVALID_CLAIM, "no memory and no compute"),
-    "a share of another pool": (make.part(milli=100), {"pool": "other"}, Code.INVALID_CLAIM, "pool other"),
-    "a share of other devices": (make.part(milli=100), {"kind": "nic"}, Code.INVALID_CLAIM, "splits nic"),
+    "a share of another pool": (make.part(milli=100), {"pool": "other"}, Code.SHARE_UNAVAILABLE, "pool other"),
+    "a share of other devices": (make.part(milli=100), {"kind": "nic"}, Code.SHARE_UNAVAILABLE, "splits nic"),
     "parts of all devices": (make.part(milli=100, all_devices=True), {}, Code.INVALID_CLAIM, "with count"),
     "more than any card": (
         make.part("200Gi"),

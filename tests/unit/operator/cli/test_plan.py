@@ -131,11 +131,11 @@ def listed_pool() -> dict[str, Any]:
 
 
 class TestExit:
-    def test_a_pod_of_devices_that_no_driver_gives_to_containers_waits(self) -> None:
-        """The claim alone is placed; its pod would stay at its gate for ever."""
+    def test_a_pod_of_devices_that_no_driver_gives_to_containers_is_warned_of(self) -> None:
+        """The claim is placed, and that is what the exit status is about; its pod would stay at its gate for ever."""
         assert plan_objects([listed_pool(), deviceclaim()]).status == 0
         found = plan_objects([listed_pool(), deviceclaim(), pod(claim="job-a")])
-        assert found.status == 3
+        assert found.status == 0
         assert "device g0 of DeviceClaim team/job-a has no driver" in found.err
 
     @pytest.mark.parametrize(

@@ -64,7 +64,10 @@ def reviewed(
 ) -> Review:
     """The review of a claim beside its pods and ResourceClaims; `on` is its node."""
     world = World()
-    world.add(devicepool(), claim, on or node(), resourceslice(), taintrule(), *others)
+    published = resourceslice()
+    # The driver has been there for long: one that has just come back would hold what was taken by force.
+    published["metadata"]["creationTimestamp"] = "2026-11-30T07:00:00Z"
+    world.add(devicepool(), claim, on or node(), published, taintrule(), *others)
     if lingering is not None:
         world.lingering["pod-team-worker"] = lingering
     view = world.view()
@@ -274,8 +277,8 @@ def test_a_pod_of_another_namespace_is_never_removed() -> None:
 
 def test_a_force_deleted_pod_holds_its_devices_for_a_while() -> None:
     claim = deviceclaim(status=in_use())
-    early = reviewed(claim, delivered(), lingering=START + 42)
-    assert (states(early), early.removals, early.wake_at) == ({0: "InUse"}, (), START + 42)
+    early = reviewed(claim, delivered(), lingering=START + 12)
+    assert (states(early), early.removals, early.wake_at) == ({0: "InUse"}, (), START + 12)
     late = reviewed(claim, delivered(), lingering=START)
     assert what(late.removals) == [DELETE]
 

@@ -412,8 +412,11 @@ class Arbiter:
         return self._nominate(unit, choice.placements, self._masks(pool, choice.placements))
 
     def _choose(self, unit: Unit, need: Cost, pool_field: Field, affordable: bool) -> Choice | None:
-        searches = [Search(self._placer, ask, unit.claim, need, unit.least, pool_field) for ask in unit.asks]
-        plain = unit.single and not any(request.share for ask in unit.asks for request in ask.requests)
+        divides = any(request.share for ask in unit.asks for request in ask.requests)
+        # With several ways, or with parts, counting devices for one way says nothing.
+        replicas = unit.members if len(unit.asks) == 1 and not divides else 0
+        searches = [Search(self._placer, ask, unit.claim, need, unit.least, pool_field, replicas) for ask in unit.asks]
+        plain = unit.single and not divides
         choices = [search.on_nodes() for search in searches] if plain else []
         # What a pod needs beside devices is nothing that a look at a node's devices would tell.
         # Neither does it tell who has parts of them.

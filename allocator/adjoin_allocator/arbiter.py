@@ -66,8 +66,9 @@ class Arbiter:
         self._done: dict[ClaimUID, set[int]] = {}
         """By claim the replicas that this decision has placed."""
         self._blocked: dict[tuple[object, ...], Reason | None] = {}
-        for claim in sorted(placer.ledger.waiting, key=lambda claim: (_created(claim, now), claim.uid)):
-            if claim.nominated and claim.hold is None and claim.pool in placer.ledger.pools:
+        promised = [claim for claim in placer.ledger.waiting if claim.nominated]
+        for claim in sorted(promised, key=lambda claim: (_created(claim, now), claim.uid)):
+            if claim.hold is None and claim.pool in placer.ledger.pools:
                 self._renew(claim)
 
     @property
@@ -174,12 +175,13 @@ class Arbiter:
         placements = attempt()
         if placements is None:
             return None
-        cost = self._cost(placements)
+        taken = self._ledger.cost_since(mark)
+        cost: Cost = self._cost(placements) if taken is None else taken
         if accounts.short(tenant, cost):
             # More than the least: all members of a gang, or `all` of a node that has many. Fewer members are tried, on
             # nodes that have not too many.
             self._ledger.roll_back(mark)
-            self._refused = cost
+            self._refused = self._cost(placements)
             self._take_too_many(unit)
             placements = unit.least()
             self._ledger.roll_back(mark)

@@ -32,7 +32,7 @@ from adjoin_allocator.parts import Parts
 from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
 from adjoin_allocator.snapshot import Claims, Snapshot, path
-from adjoin_allocator.tenancy import WHOLE
+from adjoin_allocator.tenancy import WHOLE, Cost, added
 from adjoin_allocator.terms import HoldKind, ReplicaState
 
 
@@ -221,6 +221,18 @@ class Ledger:
                     continue
                 for kind, milli in self.holders[index.pool.name].cost(position, 0, ((bit, each.share),)).items():
                     cost[kind] = cost.get(kind, 0) + milli
+        return cost
+
+    def cost_since(self, mark: int) -> Cost | None:
+        """What everything that was given away since `mark` costs; None when something was taken back as well, or parts
+        were given.
+        """
+        cost: Cost = {}
+        for ledger, position, devices, move, _, _, share in self._journal[mark:]:
+            if move is not _Move.TAKE or share is not None:
+                return None
+            here = self.holders[ledger.index.pool.name].cost(position, devices)
+            cost = added(cost, here) if cost else here
         return cost
 
     def checkpoint(self) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast
+from typing import TypeVar, cast, overload
 
 from adjoin_allocator.cel import AttributeScalar, Selector
 from adjoin_allocator.demand import Bundle, Demand, Stake, Want, bundles, stakes
@@ -104,6 +104,8 @@ class Question:
 
 Tally = tuple[tuple[str, Standing, int], ...]
 
+_Default = TypeVar("_Default")
+
 Layout = Mapping[tuple[str, int, str], int]
 """Where a device stands among those of a node, by driver, number of its DRA pool on the node, and name. Nodes whose
 devices are called alike share one."""
@@ -124,6 +126,18 @@ class Bits(Mapping[DeviceID, int]):
             return self.layout[driver, self.pools.index(pool), name]
         except ValueError:
             raise KeyError(device) from None
+
+    @overload
+    def get(self, device: DeviceID, /) -> int | None: ...
+    @overload
+    def get(self, device: DeviceID, /, default: int | _Default) -> int | _Default: ...
+    def get(self, device: DeviceID, /, default: int | _Default | None = None) -> int | _Default | None:
+        """The place of a device, or `default` where there is no such device."""
+        driver, pool, name = device
+        pools = self.pools
+        if pool not in pools:
+            return default
+        return self.layout.get((driver, pools.index(pool), name), default)
 
     def __iter__(self) -> Iterator[DeviceID]:
         return (DeviceID(driver, self.pools[number], name) for driver, number, name in self.layout)
@@ -360,13 +374,16 @@ class Nodes:
 
     def locate(self, device: DeviceID) -> tuple[PoolIndex, int, int] | None:
         """Where a device is: its pool's index, the position of its node and its bit; None when no pool has it."""
-        crowded = self._crowded.get(device)
-        for view in (*self._where.get((device.driver, device.pool), ()), *((crowded,) if crowded else ())):
+        for view in self._where.get((device[0], device[1]), ()):
             bit = view.bit.get(device)
             if bit is not None:
                 index = self._pools[view.pool.name]
                 return index, index.position[view.name], bit
-        return None
+        crowded = self._crowded.get(device) if self._crowded else None
+        if crowded is None:
+            return None
+        index = self._pools[crowded.pool.name]
+        return index, index.position[crowded.name], crowded.bit[device]
 
     def sorts(self, index: PoolIndex, question: Question) -> tuple[Sort, ...]:
         """The sort of each node. Costs the evaluation of the selectors on devices that they were not yet tried on."""

@@ -236,7 +236,7 @@ class Placer:
         state = (shape, sort, ledger.free[position])
         fit = fitter.bound(form, state) if demand else fitter.fit(form, state)
         assert isinstance(fit, Fit)
-        return Spot(position, fit if fit.exact else fitter.weigh(form, state, fit))
+        return Spot(position, fit if fit.exact else fitter.settle(form, state, fit, scores.rows[row].answer))
 
     def _known_scores(self, ask: Ask, demand: Demand) -> Scores:
         ledger, fitter, form = self.ledger.pools[ask.pool], self.fitter, ask.form

@@ -19,9 +19,9 @@ What comes in is never changed, and the same input gives the same plan, with or 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 
-from adjoin_allocator.alternatives import label, ways
+from adjoin_allocator.alternatives import ways
 from adjoin_allocator.arbiter import Arbiter
 from adjoin_allocator.batch import Batch
 from adjoin_allocator.bulk import bulk
@@ -35,18 +35,18 @@ from adjoin_allocator.gang_reasons import Desk, explain_gang
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.lot import Unit as Movable
-from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice, PlacedReplica
+from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedReplica
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import effective, service
+from adjoin_allocator.outlines import Outlines
 from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.shortage import share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
-from adjoin_allocator.tariff import best, copies, grant
+from adjoin_allocator.tariff import best, grant
 from adjoin_allocator.terms import Objective, ReplicaState
-from adjoin_allocator.topology import bits
 from adjoin_allocator.units import Served, Unit
 
 
@@ -65,6 +65,7 @@ class Memo:
         self.placer = Placer(self.nodes, self.fitter, self.ledger)
         self.fabrics = Fabrics()
         self.seats = SeatMemo(bound)
+        self.outlines = Outlines(self.fitter)
 
 
 def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
@@ -79,7 +80,7 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, memo.placer, Arbiter(memo.placer, now), memo.fabrics, memo.seats, now)
+        run = _Run(snapshot, memo, Arbiter(memo.placer, now), now)
         memo.fabrics.keep(snapshot.pools)
         levels = run.levels()
         level: int | None = None
@@ -205,12 +206,14 @@ class _Run:
     """One decision under way."""
 
     snapshot: Snapshot
-    ledger: Ledger
-    placer: Placer
+    memo: InitVar[Memo]
     arbiter: Arbiter
-    fabrics: Fabrics
-    seats: SeatMemo
     now: float
+    ledger: Ledger = field(init=False)
+    placer: Placer = field(init=False)
+    fabrics: Fabrics = field(init=False)
+    seats: SeatMemo = field(init=False)
+    outlines: Outlines = field(init=False)
     served: int = 0
     states: int = 0
     batch: Batch = field(init=False)
@@ -224,7 +227,9 @@ class _Run:
     _units: dict[ClaimUID, Unit] = field(default_factory=dict)
     """What was asked last for each claim of independent replicas."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, memo: Memo) -> None:
+        self.ledger, self.placer, self.outlines = memo.ledger, memo.placer, memo.outlines
+        self.fabrics, self.seats = memo.fabrics, memo.seats
         self.batch = Batch(self.ledger, self.placer, self._elsewhere)
 
     def serve(self, claim: Claim) -> None:
@@ -411,21 +416,8 @@ class _Run:
 
     def _placement(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
-        names = [request.name for request in ask.requests]
-        devices: list[PlacedDevice] = []
-        for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
-            told, times = label(request), copies(request)
-            share = None if request.share is None else request.share.placed
-            for bit in bits(mask):
-                device = view.devices[bit]
-                devices += [PlacedDevice(told, device.id, device.hardware_id, share)] * times
-        locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
-        return Placement(
-            index=index,
-            node=view.name,
-            devices=tuple(devices),
-            locality={f"{names[one]}-{names[other]}": level for one, other, level in locality},
-        )
+        outline = self.outlines.of(ask, view.shape, spot.fit.masks)
+        return Placement(index, view.name, outline.of(view.devices), outline.locality)
 
     def explain(self) -> None:
         """Says why claims wait, against what is left when all are served. Equal asks have equal answers, but for what

@@ -131,6 +131,8 @@ def is_gang(claim: Claim) -> bool:
 
 def gang_flaw(pool: Pool, claim: Claim) -> str | None:
     """Why what a claim says of its members cannot be read against its pool, or None when it can."""
+    if not is_gang(claim):
+        return None
     levels = [level.name for level in pool.fabric]
     fabric = claim.fabric
     asked = [("required", fabric.required), ("preferred", fabric.preferred)]
@@ -145,7 +147,7 @@ def gang_flaw(pool: Pool, claim: Claim) -> str | None:
         return f"gang.minReplicas is {claim.gang_min}, which is not between 1 and its {claim.replicas} replicas"
     shares = [request.share for request in claim.requests]
     shares += [one.share for request in claim.requests for one in request.first_of]
-    if is_gang(claim) and any(share is not None for share in shares):
+    if any(share is not None for share in shares):
         return "its members hold parts of devices (share), which members that are placed together cannot do yet"
     for line in claim.affinity:
         if line.over_gang and line.policy is Policy.DISTINCT and fabric.segment is not None:

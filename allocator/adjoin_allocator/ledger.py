@@ -27,7 +27,7 @@ from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.holders import Holders
 from adjoin_allocator.hosts import NOTHING, Hosts
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedDevice, PlacedReplica, PlacedShare
-from adjoin_allocator.nodes import Nodes, PoolIndex
+from adjoin_allocator.nodes import Nodes, PoolIndex, Question
 from adjoin_allocator.parts import Parts
 from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
@@ -360,6 +360,9 @@ class Ledger:
         self._waiting = [
             (ticket, claim) for ticket, claim in snapshot.followable.ticketed() if claim.uid in self.lacking
         ]
+        for pool in self.pools.values():
+            # Whoever asks first should not wait for it.
+            pool.states(Question((), ()))
 
     def _hold(self, entry: _Entry, add: bool) -> None:
         """A replica of the snapshot holds this, or no longer does."""

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from adjoin_allocator.cost import distances
 from adjoin_allocator.fit import Fit, Form
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.joint import Budget
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Claim, HostAsk
+from adjoin_allocator.model import Claim
 from adjoin_allocator.nodes import State
 from adjoin_allocator.patterns import Meter, Pattern, patterns
 from adjoin_allocator.place import Ask, Placer, Spot
@@ -55,7 +56,7 @@ def independent(claim: Claim) -> bool:
     but devices.
     """
     alone = claim.gang_min is None and not claim.fabric.required and not claim.fabric.preferred
-    alone = alone and claim.fabric.segment is None and claim.host == HostAsk()
+    alone = alone and claim.fabric.segment is None and claim.host == NOTHING
     alone = alone and not any(line.over_gang for line in claim.affinity)
     return alone and not any(request.share or request.first_of for request in claim.requests)
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 
-from adjoin_allocator.alternatives import ways
 from adjoin_allocator.arbiter import Arbiter
 from adjoin_allocator.batch import Batch
 from adjoin_allocator.bulk import bulk
@@ -40,7 +39,7 @@ from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import effective, service
 from adjoin_allocator.outlines import Outlines
-from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
+from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.shortage import share_refusal, shortage
@@ -141,7 +140,8 @@ class _Attempt:
     """What the last try placed, if it did."""
 
     def __post_init__(self) -> None:
-        self._begin()
+        if not self.what_if:
+            self._begin()
 
     def __call__(self) -> tuple[Placement, ...] | None:
         self.found = None
@@ -241,11 +241,11 @@ class _Run:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
         pool = self.snapshot.pools[claim.pool]
-        asks = tuple(
-            self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile)
-            for way in ways(claim.requests)
-            if share_refusal(claim, way, self.snapshot.shares) is None
-        )
+        reading = self.placer.read(pool, claim)
+        asks = reading.asks
+        if reading.divides:
+            refusals = [share_refusal(claim, way, self.snapshot.shares) for way in reading.ways]
+            asks = tuple(ask for ask, why in zip(asks, refusals, strict=True) if why is None)
         if is_gang(claim):
             self._serve_gang(claim, asks)
             return
@@ -397,13 +397,15 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity, claim.host) or gang_flaw(pool, claim)
+        reading = self.placer.read(pool, claim)
+        why = reading.flaw or gang_flaw(pool, claim)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
-        # One way is enough: a claim is refused when parts keep all of its ways from being looked for.
-        refused = [share_refusal(claim, way, self.snapshot.shares) for way in ways(claim.requests)]
-        if refused[0] is not None and None not in refused:
-            return refused[0]
+        if reading.divides:
+            # One way is enough: a claim is refused when parts keep all of its ways from being looked for.
+            refused = [share_refusal(claim, way, self.snapshot.shares) for way in reading.ways]
+            if refused[0] is not None and None not in refused:
+                return refused[0]
         if pool.unavailable:
             nodes = len(self.ledger.pools[claim.pool].index.views)
             return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")

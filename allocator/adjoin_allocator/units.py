@@ -6,7 +6,7 @@ stands; whoever serves it knows quotas, promises and victims. Nothing here decid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adjoin_allocator.model import Claim, Nomination
 from adjoin_allocator.place import Ask
@@ -35,17 +35,18 @@ class Unit:
     least: Attempt
     members: int = 1
     single: bool = True
+    need: Cost = field(init=False)
+    """What it costs its tenant at least."""
+
+    def __post_init__(self) -> None:
+        one = least_cost(self.claim.requests)
+        need = one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
+        object.__setattr__(self, "need", need)
 
     @property
     def pool(self) -> str:
         """The pool it asks."""
         return self.claim.pool
-
-    @property
-    def need(self) -> Cost:
-        """What it costs its tenant at least."""
-        one = least_cost(self.claim.requests)
-        return one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
 
     @property
     def several(self) -> bool:

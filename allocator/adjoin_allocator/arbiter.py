@@ -36,7 +36,7 @@ from adjoin_allocator.place import Placer
 from adjoin_allocator.preemption import Attempt, Search
 from adjoin_allocator.reservation import prospect
 from adjoin_allocator.results import Code, Placement, Preempted, Reason
-from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added, amount
+from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added, amount, least_cost
 from adjoin_allocator.topology import bits
 from adjoin_allocator.units import Served, Unit
 from adjoin_allocator.victims import SAME_AGAIN, Choice, Field, may_evict
@@ -97,29 +97,36 @@ class Arbiter:
     def serve(self, unit: Unit) -> Served:
         """Finds a place for a unit, or the way to one."""
         pool, claim = unit.pool, unit.claim
-        accounts, need = self.accounts(pool), unit.need
+        need = unit.need
         mine = [held for held in self._holds.of(pool) if held.claim is claim and not held.reservation]
         self._lift(mine)
         placements = self._placed(unit, unit.attempt) or self._placed_with_held(unit)
         if placements:
             self._done.setdefault(claim.uid, set()).update(one.index for one in placements)
             self._restore([held for held in mine if self._holds.intact(held)], mine)
-            return Served(placements)
+            whole = unit.single or len(placements) == len(unit.indexes)
+            return Served(placements) if whole else self.over_quota(claim, least_cost(claim.requests), placements)
         if self._refused is not None:
             need = self._refused
-        short = accounts.short(claim.tenant, need)
+        forbidden = self.over_quota(claim, need)
         kept = self._keep(unit, mine)
         if kept is not None:
             return kept
         promised = self._press(unit)
         if promised is not None:
             return promised
-        if short:
-            message = accounts.sentence(claim.tenant, need, short)
-            remedy = accounts.remedy(claim.tenant, need, short)
-            return Served(reasons=(Reason(Code.QUOTA_EXCEEDED, 0, message),), remedy=remedy)
-        self._reserve(unit)
-        return Served()
+        if not forbidden.reasons:
+            self._reserve(unit)
+        return forbidden
+
+    def over_quota(self, claim: Claim, cost: Cost, placements: tuple[Placement, ...] = ()) -> Served:
+        """What a claim's quota says of so much more, beside what has been placed: nothing where it allows that."""
+        accounts = self.accounts(claim.pool)
+        short = accounts.short(claim.tenant, cost)
+        if not short:
+            return Served(placements)
+        reason = Reason(Code.QUOTA_EXCEEDED, 0, accounts.sentence(claim.tenant, cost, short))
+        return Served(placements, reasons=(reason,), remedy=accounts.remedy(claim.tenant, cost, short))
 
     def settle(self, claim: Claim, missing: Iterable[int]) -> None:
         """All of a claim has been served, and these replicas have no place: what was promised to others is free."""
@@ -178,23 +185,36 @@ class Arbiter:
         taken = self._ledger.cost_since(mark)
         cost: Cost = self._cost(placements) if taken is None else taken
         if accounts.short(tenant, cost):
-            # More than the least: all members of a gang, or `all` of a node that has many. Fewer members are tried, on
-            # nodes that have not too many.
             self._ledger.roll_back(mark)
             self._refused = self._cost(placements)
-            self._take_too_many(unit)
-            placements = unit.least()
-            self._ledger.roll_back(mark)
+            placements = self._placed_with_less(unit)
             if placements is None:
                 return None
-            if accounts.short(tenant, self._cost(placements)):
-                return None
             self._refused, cost = None, self._cost(placements)
-            for placement in placements:
-                self._ledger.take_placement(unit.pool, placement, unit.claim.host)
         accounts.give(tenant, cost)
         self._booked[unit.claim.uid] = added(self._booked.get(unit.claim.uid, {}), cost)
         return tuple(placements)
+
+    def _placed_with_less(self, unit: Unit) -> Sequence[Placement] | None:
+        """Places as much of a unit as its quota allows: in a way that costs less, fewer members of a gang, `all` of a
+        node that has not too many.
+        """
+        accounts, tenant = self.accounts(unit.pool), unit.claim.tenant
+        mark = self._ledger.checkpoint()
+        for attempt in unit.lesser(lambda cost: not accounts.short(tenant, cost)):
+            placements = attempt()
+            if placements is not None:
+                if not accounts.short(tenant, self._cost(placements)):
+                    return placements
+                self._ledger.roll_back(mark)
+        self._take_too_many(unit)
+        placements = unit.least()
+        self._ledger.roll_back(mark)
+        if placements is None or accounts.short(tenant, self._cost(placements)):
+            return None
+        for placement in placements:
+            self._ledger.take_placement(unit.pool, placement, unit.claim.host)
+        return placements
 
     def _take_too_many(self, unit: Unit) -> None:
         """Takes what is free on nodes where `all` would be more than the quota allows, however it is served."""
@@ -360,7 +380,7 @@ class Arbiter:
     def _stuck(self, held: Held) -> bool:
         """Whether something of it is on its way back for too long."""
         return any(
-            holding.mask & mask and self._late(holding)
+            holding.touched & mask and self._late(holding)
             for position, mask in held.meant.items()
             for holding in self._ledger.holders[held.pool].nodes.get(position, ())
         )
@@ -439,7 +459,7 @@ class Arbiter:
         for position in ledger.returning:
             late = 0
             for holding in holders.nodes.get(position, ()):
-                late |= holding.mask if self._late(holding) else 0
+                late |= holding.touched if self._late(holding) else 0
             self._let_go(pool, position, ledger.back(position) & ~bound.get(position, 0) & ~late)
         for uid, indexes in evicted.items():
             for holding in holders.claims[uid]:
@@ -467,7 +487,7 @@ class Arbiter:
         """Whether somebody was evicted for this claim who gives back some of these devices."""
         for position, mask in meant.items():
             for holding in self._ledger.holders[claim.pool].nodes.get(position, ()):
-                if not holding.mask & mask:
+                if not holding.touched & mask:
                     continue
                 now_going = holding.replica.index in self._preempted.get((holding.claim.uid, claim.uid), ())
                 before = holding.back and any(
@@ -513,7 +533,7 @@ class Arbiter:
             total += mask.bit_count()
             waiting += (mask & ledger.held(position) & ~held.taken.get(position, 0)).bit_count()
             for holding in holders.nodes.get(position, ()):
-                if holding.mask & mask:
+                if holding.touched & mask:
                     since = _since(holding) if holding.back else None
                     names[f"{holding.claim.namespace}/{holding.claim.name}"] = since
         late = [since for since in names.values() if since is not None and self._now - since >= STUCK]

@@ -28,6 +28,7 @@ class Help(StrEnum):
 
     RELEASING = "releasing"
     UNHEALTHY = "unhealthy"
+    QUARANTINED = "quarantined"
     WITHHELD = "driver unavailable"
     UNGUARDED = "not guarded yet"
 
@@ -114,7 +115,12 @@ class Diagnosis:
     rooms: Rooms | None
 
 
-_HELP = {Standing.UNHEALTHY: Help.UNHEALTHY, Standing.WITHHELD: Help.WITHHELD, Standing.UNGUARDED: Help.UNGUARDED}
+_HELP = {
+    Standing.UNHEALTHY: Help.UNHEALTHY,
+    Standing.QUARANTINED: Help.QUARANTINED,
+    Standing.WITHHELD: Help.WITHHELD,
+    Standing.UNGUARDED: Help.UNGUARDED,
+}
 
 
 def spared(masks: Masks) -> dict[Help, int]:

@@ -209,13 +209,12 @@ def _devices(diagnosis: Diagnosis, groups: Iterable[Group], what: Help) -> list[
 
 
 def _unhealthy(diagnosis: Diagnosis) -> Iterator[Reason]:
-    groups = [group for group in diagnosis.groups if Help.UNHEALTHY in group.helps]
-    if groups:
-        devices = _devices(diagnosis, groups, Help.UNHEALTHY)
-        count = sum(group.nodes for group in groups)
-        yield Reason(
-            Code.UNHEALTHY, count, f"{len(devices)} unhealthy where it would fit otherwise: {_listed(devices)}"
-        )
+    for code, what in ((Code.UNHEALTHY, Help.UNHEALTHY), (Code.QUARANTINED, Help.QUARANTINED)):
+        groups = [group for group in diagnosis.groups if what in group.helps]
+        if groups:
+            devices = _devices(diagnosis, groups, what)
+            count = sum(group.nodes for group in groups)
+            yield Reason(code, count, f"{len(devices)} {what} where it would fit otherwise: {_listed(devices)}")
 
 
 def _driver(diagnosis: Diagnosis) -> Iterator[Reason]:
@@ -414,6 +413,7 @@ _CLASSES = (
     FRAGMENTED,
     Help.RELEASING.value,
     Help.UNHEALTHY.value,
+    Help.QUARANTINED.value,
     Help.WITHHELD.value,
     Help.UNGUARDED.value,
     CORDONED,

@@ -74,6 +74,11 @@ def explain_gang(desk: Desk, gang: Gang) -> tuple[tuple[Reason, ...], str | None
     return tuple(found), nearest_gang(desk, gang, outcome)
 
 
+def incomplete(desk: Desk, gang: Gang) -> Reason:
+    """How many members are in place, of a gang of which others wait."""
+    return _Teller(desk, gang, desk.ask(gang)).incomplete()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Teller:
     """Puts what is known of one gang into words."""
@@ -172,12 +177,14 @@ class _Teller:
                 )
         what, where = self._condition(fabric)
         whole = desk.ask(gang, WhatIf(spare=self._empty()))
+        wanted = "needs 1 more member" if gang.held else f"needs {self.needed} members"
         if whole.most >= self.needed:
-            message = f"needs {self.needed} members {what}, "
+            message = f"{wanted} {what}, "
             message += f"{where} has most free: {self.outcome.most}" if self.outcome.most else "no place has one free"
             yield Reason(Code.FRAGMENTED, self.outcome.nodes, f"{message} ({most} in the pool)")
         else:
-            message = f"needs {self.needed} members {what}, at most {whole.most} fit so even when all is free"
+            fit = f"at most {whole.most} fit" if whole.most else "none fits"
+            message = f"{wanted} {what}, {fit} so even when all is free"
             yield Reason(Code.TOPOLOGY_UNSATISFIED, self.outcome.nodes, message)
 
     def _condition(self, fabric: Fabric) -> tuple[str, str]:
@@ -274,6 +281,7 @@ class _Teller:
         ]
         for code, standing, word in (
             (Code.UNHEALTHY, Standing.UNHEALTHY, "unhealthy"),
+            (Code.QUARANTINED, Standing.QUARANTINED, "quarantined"),
             (Code.DRIVER_UNAVAILABLE, Standing.WITHHELD, "withheld"),
             (Code.DRIVER_UNAVAILABLE, Standing.UNGUARDED, "not yet guarded"),
         ):

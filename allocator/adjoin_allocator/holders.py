@@ -29,6 +29,11 @@ class Holding:
     parts: tuple[tuple[int, PlacedShare], ...] = ()
     """Of which devices it has parts besides, and which."""
 
+    @property
+    def touched(self) -> int:
+        """All devices of which it has anything."""
+        return self.mask | sum({1 << bit for bit, _ in self.parts})
+
 
 def preempts(pool: Pool) -> bool:
     """Whether anybody may ever be evicted in a pool."""

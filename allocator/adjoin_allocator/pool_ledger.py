@@ -52,13 +52,14 @@ class Buckets:
         insort(self.states.setdefault((shape, sort, after), []), position)
 
 
-STANDINGS = (Standing.UNHEALTHY, Standing.WITHHELD, Standing.UNGUARDED)
+STANDINGS = (Standing.UNHEALTHY, Standing.QUARANTINED, Standing.WITHHELD, Standing.UNGUARDED)
 """Standings of devices that are there and cannot be given, in the order of `Masks.standing`."""
 
 _FREE, _ALLOCATED, _RESERVED, _RELEASING, _UNHEALTHY, _MISSING = range(6)
 _COUNTED = {
     Standing.OFFERED: _FREE,
     Standing.UNHEALTHY: _UNHEALTHY,
+    Standing.QUARANTINED: _UNHEALTHY,
     Standing.WITHHELD: _UNHEALTHY,
     Standing.UNGUARDED: _RESERVED,
     Standing.MISSING: _MISSING,

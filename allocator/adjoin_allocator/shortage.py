@@ -140,9 +140,10 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     roomy = int((caps >= each.bytes).sum(axis=1).max())
     if each.milli > MILLI or not roomy:
         most = f"{size(int(caps.max()))}, 1000m"
-        yield Reason(
-            Code.INSUFFICIENT_DEVICES, nodes, f"{told} needs {_told(each)} of one {kind}, the largest gives {most}"
-        )
+        message = f"{told} needs {_told(each)} of one {kind}, the largest in DeviceShare {share.name} gives {most}"
+        yield Reason(Code.SHARE_UNAVAILABLE, nodes, message)
+        message = f"{told} needs {wish.parts} {kind} of that size, best node has 0 even when empty"
+        yield Reason(Code.INSUFFICIENT_DEVICES, nodes, message)
         return
     if roomy < wish.parts:
         yield Reason(

@@ -18,7 +18,7 @@ What comes in is never changed, and the same input gives the same plan, with or 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 
 from adjoin_allocator.arbiter import Arbiter
@@ -30,7 +30,8 @@ from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fabric import Fabrics, FabricTree
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
 from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
-from adjoin_allocator.gang_reasons import Desk, explain_gang
+from adjoin_allocator.gang_quota import affordable_parts
+from adjoin_allocator.gang_reasons import Desk, explain_gang, incomplete
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.lot import Unit as Movable
@@ -45,6 +46,7 @@ from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.shortage import share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant
+from adjoin_allocator.tenancy import Cost, least_cost
 from adjoin_allocator.terms import Objective, ReplicaState
 from adjoin_allocator.units import Served, Unit
 
@@ -138,13 +140,15 @@ class _Attempt:
     obstacle: Obstacle | None = None
     found: tuple[Movable, Spot] | None = None
     """What the last try placed, if it did."""
+    made: tuple[Placement, ...] | None = None
+    """The same as placements."""
 
     def __post_init__(self) -> None:
         if not self.what_if:
             self._begin()
 
     def __call__(self) -> tuple[Placement, ...] | None:
-        self.found = None
+        self.found = self.made = None
         if self.what_if:
             self._begin()
         placer, beside = self.run.placer, self.demand.beside(self.wanted)
@@ -157,15 +161,15 @@ class _Attempt:
         movable = self.run.movable(self.claim, ask, self.index)
         if isinstance(spot, Obstacle):
             # Where the number of devices depends on the node, a quota may take the place back.
-            room = spot is not Obstacle.LIMIT and not self.what_if
+            room = spot is not Obstacle.LIMIT and not self.what_if and not self.run.improved
             room = room and (all(ask.signature.counts) or not self.run.arbiter.limited(self.claim))
             elsewhere = self.run.batch.room(movable) if room else None
             if elsewhere is None:
                 self.obstacle = spot
                 return None
             spot = elsewhere
-        self.found = (movable, spot)
-        return (self.run.place(ask, self.index, spot),)
+        self.found, self.made = (movable, spot), (self.run.place(ask, self.index, spot),)
+        return self.made
 
     def _begin(self) -> None:
         self.left, self.effort = list(self.asks), Effort(known=set() if self.several else None)
@@ -216,6 +220,8 @@ class _Run:
     outlines: Outlines = field(init=False)
     served: int = 0
     states: int = 0
+    improved: bool = False
+    """What was placed stays where it is from now on."""
     batch: Batch = field(init=False)
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
@@ -234,8 +240,9 @@ class _Run:
 
     def serve(self, claim: Claim) -> None:
         """Places what fits of a claim."""
-        self.served += 1
-        self._turns[claim.uid] = self.served
+        if claim.uid not in self._turns:
+            self.served += 1
+            self._turns[claim.uid] = self.served
         refusal = self._refusal(claim)
         if refusal is not None:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
@@ -246,26 +253,30 @@ class _Run:
         if reading.divides:
             refusals = [share_refusal(claim, way, self.snapshot.shares) for way in reading.ways]
             asks = tuple(ask for ask, why in zip(asks, refusals, strict=True) if why is None)
-        if is_gang(claim):
-            self._serve_gang(claim, asks)
-            return
         early = self._early.get(claim.uid, {})
+        if is_gang(claim):
+            self._serve_gang(claim, asks, tuple(early.values()))
+            return
         missing = tuple(index for index in self.ledger.lacking[claim.uid] if index not in early)
         several = len(missing) > 1
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         attempt = _Attempt(self, claim, asks, 0, several, demand, wanted)
         asking = _Attempt(self, claim, asks, 0, several, demand, wanted, what_if=True)
+        cheaper = [
+            _Attempt(self, claim, asks[at:], 0, several, demand, wanted, what_if=True) for at in range(1, len(asks))
+        ]
         placements = list(early.values())
         without: list[tuple[Unit, Served]] = []
         for index in missing:
-            attempt.index = asking.index = index
-            attempt.found = None
-            unit = self._units[claim.uid] = Unit(claim, asks, (index,), attempt, asking)
+            for one in (attempt, asking, *cheaper):
+                one.index, one.made = index, None
+            unit = self._units[claim.uid] = Unit(claim, asks, (index,), attempt, asking, lesser=lambda _: iter(cheaper))
             served = self.arbiter.serve(unit)
             if served.placements:
                 placements += served.placements
-                if attempt.found is not None:
-                    self.batch.placed(*attempt.found)
+                made = next((one for one in (attempt, *cheaper) if one.made is served.placements), None)
+                if made is not None and made.found is not None:
+                    self.batch.placed(*made.found)
                 if wanted is not None:
                     demand.served(wanted)
                 continue
@@ -319,27 +330,34 @@ class _Run:
                 self._early.setdefault(claim.uid, {})[index] = placement
                 self.arbiter.rebook(claim, self._early[claim.uid].values())
 
-    def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...]) -> None:
+    def _serve_gang(self, claim: Claim, asks: tuple[Ask, ...], early: tuple[Placement, ...]) -> None:
         """Places the members of a claim together: all that fit, or none of a gang that would be too small."""
-        gang = gang_of(self.placer, claim, asks, self.ledger.lacking[claim.uid])
+        every = gang_of(self.placer, claim, asks, self.ledger.lacking[claim.uid])
+        gang = self._rest(every, early)[1] if early else every
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
         few = replace(gang, missing=gang.missing[: gang.least])
         attempt = _GangAttempt(self, tree, gang, demand, wanted)
         asking = _GangAttempt(self, tree, few, demand, wanted)
-        unit = Unit(claim, asks, gang.missing, attempt, asking, members=len(few.missing), single=False)
+
+        def lesser(affordable: Callable[[Cost], bool]) -> Iterator[_GangAttempt]:
+            for part in affordable_parts(gang, affordable):
+                yield _GangAttempt(self, tree, part, demand, wanted)
+
+        unit = Unit(claim, asks, gang.missing, attempt, asking, len(few.missing), single=False, lesser=lesser)
         served = self.arbiter.serve(unit)
         self.states += attempt.states
         if wanted is not None:
             for _ in served.placements:
                 demand.served(wanted)
-        missing = set(gang.missing) - {placement.index for placement in served.placements}
+        placements = (*early, *served.placements)
+        missing = set(every.missing) - {placement.index for placement in placements}
         self.arbiter.settle(claim, missing)
         if not missing:
-            self._add(ClaimPlan(uid=claim.uid, placements=served.placements, gap=0.0))
+            self._add(ClaimPlan(uid=claim.uid, placements=placements, gap=0.0))
             return
         told = served.nominated, served.reasons, served.remedy
-        self._waiting.append(_Waiting(claim, asks, served.placements, unit, attempt.limit, *told, gang))
+        self._waiting.append(_Waiting(claim, asks, placements, unit, attempt.limit, *told, every))
 
     def movable(self, claim: Claim, ask: Ask, index: int) -> Movable:
         """A replica as the batch knows it."""
@@ -374,13 +392,27 @@ class _Run:
             self.arbiter.rebook(claim, placements)
             self._plans.pop(claim.uid, None)
             if missing:
-                self._waiting.append(_Waiting(claim, asks, placements, self._units[claim.uid], limit=False))
+                over = self.arbiter.over_quota(claim, least_cost(claim.requests))
+                unit = self._units[claim.uid]
+                self._waiting.append(
+                    _Waiting(claim, asks, placements, unit, False, reasons=over.reasons, remedy=over.remedy)
+                )
             else:
                 self._add(ClaimPlan(uid=claim.uid, placements=placements, gap=0.0))
-        self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
         for uid, gap in self.batch.gaps.items():
             if uid in self._plans:
                 self._plans[uid] = replace(self._plans[uid], gap=gap)
+        self._serve_again({units[0].claim.pool for units in changed})
+        self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
+
+    def _serve_again(self, pools: Collection[str]) -> None:
+        """Serves once more who waits in pools where others have moved: what these have left may do. Nobody moves."""
+        self.improved = True
+        again = [each for each in self._waiting if each.claim.pool in pools and not each.nominated and not each.limit]
+        self._waiting = [each for each in self._waiting if each not in again]
+        for waiting in sorted(again, key=lambda each: self._turns[each.claim.uid]):
+            self._early[waiting.claim.uid] = {placement.index: placement for placement in waiting.placements}
+            self.serve(waiting.claim)
 
     def _demand(self, pool: str) -> Round:
         """What is wanted of a pool in this decision."""
@@ -436,7 +468,9 @@ class _Run:
             if held is not None:
                 answer = ((held,), None)
             elif waiting.nominated or (waiting.reasons and self._would_fit(waiting)):
-                pass  # It waits for what is held for it, or nothing but its quota is in the way.
+                # It waits for what is held for it, or nothing but its quota is in the way.
+                if gang is not None and waiting.placements:
+                    answer = ((incomplete(*self._rest(gang, waiting.placements)),), waiting.remedy)
             elif gang is not None:
                 found_why = self._explain_gang(gang, waiting.placements)
                 answer = (found_why[0], None if waiting.reasons else found_why[1])
@@ -493,6 +527,9 @@ class _Run:
         """Whether one more replica, or a gang, has a place in the ledger as it stands."""
         if waiting.gang is None:
             return any(self.placer.fits(ask) for ask in waiting.asks)
+        if waiting.placements:
+            desk, left = self._rest(waiting.gang, waiting.placements)
+            return desk.ask(replace(left, missing=left.missing[:1])).most > 0
         mark = self.ledger.checkpoint()
         placements = waiting.unit.least()
         self.ledger.roll_back(mark)
@@ -500,17 +537,21 @@ class _Run:
 
     def _explain_gang(self, gang: Gang, placements: Sequence[Placement]) -> tuple[tuple[Reason, ...], str | None]:
         """Why the rest of a gang waits, beside those that were placed just now."""
+        desk, left = self._rest(gang, placements)
+        claim, ledger = left.claim, self.ledger.pools[left.claim.pool]
+        hosts = self.ledger.hosts.version if claim.host != NOTHING else 0
+        key = (desk.tree, gang.asks, claim.replicas, claim.gang_min, claim.fabric, left.missing, claim.placed, hosts)
+        return ledger.remembered(key, lambda: explain_gang(desk, left))
+
+    def _rest(self, gang: Gang, placements: Sequence[Placement]) -> tuple[Desk, Gang]:
+        """What is left of a gang beside those that were placed just now, and where to ask about it."""
         claim, now = gang.claim, {placement.index for placement in placements}
         placed = tuple(PlacedReplica(one.index, one.node, ReplicaState.ALLOCATED, one.devices) for one in placements)
         kept = tuple(one for one in claim.placed if one.index not in now)
         rest = replace(claim, placed=(*kept, *placed))
         missing = [index for index in gang.missing if index not in now]
-        ledger = self.ledger.pools[claim.pool]
-        tree = self.fabrics.tree(ledger.index, self.snapshot.nodes)
-        left = gang_of(self.placer, rest, gang.asks, missing)
-        hosts = self.ledger.hosts.version if claim.host != NOTHING else 0
-        key = (tree, gang.asks, claim.replicas, claim.gang_min, claim.fabric, tuple(missing), rest.placed, hosts)
-        return ledger.remembered(key, lambda: explain_gang(Desk(self.placer, self.seats, tree), left))
+        tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
+        return Desk(self.placer, self.seats, tree), gang_of(self.placer, rest, gang.asks, missing)
 
     def _why(self, waiting: _Waiting, ahead: Sequence[Ask]) -> tuple[tuple[Reason, ...], str | None]:
         """Why the most wanted way fits nowhere, and the smallest change to any of them, the most wanted first; the same

@@ -22,6 +22,8 @@ class Standing(StrEnum):
     OFFERED = "Offered"
     UNHEALTHY = "Unhealthy"
     """A taint that no health rule excuses is on it."""
+    QUARANTINED = "Quarantined"
+    """Nobody gets it until something has happened to it: it could not be prepared or cleaned, or a rule says so."""
     MISSING = "Missing"
     """Held by a claim or known from one, but not in today's inventory."""
     WITHHELD = "Withheld"

@@ -6,6 +6,7 @@ stands; whoever serves it knows quotas, promises and victims. Nothing here decid
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from adjoin_allocator.model import Claim, Nomination
@@ -13,6 +14,15 @@ from adjoin_allocator.place import Ask
 from adjoin_allocator.preemption import Attempt
 from adjoin_allocator.results import Placement, Reason
 from adjoin_allocator.tenancy import Cost, least_cost
+
+Lesser = Callable[[Callable[[Cost], bool]], Iterator[Attempt]]
+"""Ways of placing less of a unit, the most first, for a quota that says which costs it allows."""
+
+
+def nothing_less(affordable: Callable[[Cost], bool]) -> Iterator[Attempt]:
+    """The unit is placed as it is or not at all."""
+    del affordable
+    yield from ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,6 +36,7 @@ class Unit:
         least: The same for asking what would be: places the fewest replicas that it accepts.
         members: How many replicas it needs at least.
         single: One replica on one node, whose devices are all that matters: its victims are on that node.
+        lesser: What is tried when a quota forbids what `attempt` has placed.
     """
 
     claim: Claim
@@ -35,6 +46,7 @@ class Unit:
     least: Attempt
     members: int = 1
     single: bool = True
+    lesser: Lesser = nothing_less
     need: Cost = field(init=False)
     """What it costs its tenant at least."""
 

@@ -34,6 +34,7 @@ import uvloop
 from aiohttp import web
 
 from adjoin import admission, handlers
+from adjoin.api.names import LABEL_HOOK
 from adjoin.cache import Cache, View
 from adjoin.decision import Decider, Decision
 from adjoin.definitions import Definitions
@@ -56,7 +57,11 @@ REFLECTED: Final = (
     Kind.NAMESPACE,
     Kind.PRIORITY_CLASS,
     Kind.GUEST,
+    Kind.JOB,
+    Kind.HOOK_POD,
 )
+HOME: Final = frozenset({Kind.CONFIG_MAP, Kind.JOB, Kind.HOOK_POD})
+"""Kinds of which only those in the operator's own namespace matter."""
 SERVICE_ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 SWITCH_SECONDS: Final = 0.001
@@ -326,7 +331,8 @@ class Operator:
                 kube,
                 self.cache,
                 kind,
-                namespace=settings.namespace if kind is Kind.CONFIG_MAP else "",
+                namespace=settings.namespace if kind in HOME else "",
+                labels=LABEL_HOOK if kind in (Kind.JOB, Kind.HOOK_POD) else "",
                 on_relist=self.sweep.soon,
                 gate=self.cache.guests_wanted if kind is Kind.GUEST else None,
             )

@@ -55,6 +55,7 @@ from adjoin.facts import (
     read_taint_rule,
 )
 from adjoin.intents import Intent, Kind
+from adjoin.jobs import HookPodFacts, JobFacts, read_hook_pod, read_job
 from adjoin.traces import unseen
 
 LINGER_SECONDS: Final = 30.0
@@ -95,6 +96,8 @@ class View:
         priority_classes: By UID.
         guests: Bound pods that have not ended, by UID; only while some claim asks for host resources.
         guests_listed: `guests` are complete.
+        jobs: Hook Jobs of the operator's namespace, by UID.
+        hook_pods: Their pods, by UID.
     """
 
     claims: Mapping[str, ClaimFacts]
@@ -116,6 +119,8 @@ class View:
     priority_classes: Mapping[str, PriorityClassFacts] = field(default_factory=dict)
     guests: Mapping[str, GuestFacts] = field(default_factory=dict)
     guests_listed: bool = True
+    jobs: Mapping[str, JobFacts] = field(default_factory=dict)
+    hook_pods: Mapping[str, HookPodFacts] = field(default_factory=dict)
 
 
 def _bare(obj: Raw) -> Raw:
@@ -146,6 +151,8 @@ READERS: Final[Mapping[Kind, Callable[[Raw], Facts | None]]] = MappingProxyType(
         Kind.NAMESPACE: read_namespace,
         Kind.PRIORITY_CLASS: read_priority_class,
         Kind.GUEST: read_guest,
+        Kind.JOB: read_job,
+        Kind.HOOK_POD: read_hook_pod,
     }
 )
 """Raw object → facts, for every kind that is kept. None means: not of interest."""
@@ -154,7 +161,15 @@ HOLDERS: Final = frozenset({Kind.DEVICE_CLAIM, Kind.RESOURCE_CLAIM})
 """Kinds that say who holds a device: one that cannot be read must stop decisions, not be taken for absent."""
 
 READ_ONLY: Final = frozenset(
-    {Kind.NODE, Kind.RESOURCE_SLICE, Kind.CONFIG_MAP, Kind.NAMESPACE, Kind.PRIORITY_CLASS, Kind.GUEST}
+    {
+        Kind.NODE,
+        Kind.RESOURCE_SLICE,
+        Kind.CONFIG_MAP,
+        Kind.NAMESPACE,
+        Kind.PRIORITY_CLASS,
+        Kind.GUEST,
+        Kind.HOOK_POD,
+    }
 )
 """Kinds that we never write: a version without new content (a heartbeat) keeps the facts and all made of them."""
 
@@ -286,7 +301,9 @@ class Cache:
     def unsynced(self) -> tuple[str, ...]:
         """Kinds that were never listed."""
         return tuple(
-            kind.value.plural for kind, table in self._tables.items() if not table.listed and kind not in ON_DEMAND
+            "pods of hooks" if kind is Kind.HOOK_POD else kind.value.plural
+            for kind, table in self._tables.items()
+            if not table.listed and kind not in ON_DEMAND
         )
 
     @property
@@ -342,6 +359,8 @@ class Cache:
             priority_classes=frozen(Kind.PRIORITY_CLASS),  # type: ignore[arg-type]
             guests=frozen(Kind.GUEST),  # type: ignore[arg-type]
             guests_listed=self._tables[Kind.GUEST].listed,
+            jobs=frozen(Kind.JOB),  # type: ignore[arg-type]
+            hook_pods=frozen(Kind.HOOK_POD),  # type: ignore[arg-type]
         )
 
     # Observing

@@ -24,6 +24,7 @@ from adjoin.api.names import (
     GATE,
     GROUP,
     LABEL_CLAIM,
+    LABEL_HOOK,
 )
 from adjoin.api.parse import parse_lenient
 from adjoin_allocator.cel import AttributeValue, Quantity, Version
@@ -142,6 +143,7 @@ class PodFacts:
         started: A container of it was seen started (running or terminated).
         stopped: Every container that was seen is terminated.
         affinity: spec.affinity as it stands.
+        controlled: A controller made it, and makes another when it goes.
     """
 
     meta: Meta
@@ -156,6 +158,7 @@ class PodFacts:
     started: bool
     stopped: bool
     affinity: Raw
+    controlled: bool = False
 
     @property
     def finished(self) -> bool:
@@ -214,6 +217,7 @@ def read_pod(obj: Raw) -> PodFacts | None:
         started=any("running" in state or "terminated" in state for state in states),
         stopped=bool(states) and all("terminated" in state for state in states),
         affinity=spec.get("affinity") or {},
+        controlled=any(owner.get("controller") for owner in meta.get("ownerReferences") or ()),
     )
 
 
@@ -229,6 +233,7 @@ class ResourceClaimFacts:
         reserved: UIDs of the pods in reservedFor.
         labels: Its labels.
         finalizers: Its finalizers.
+        hook: UID of the DevicePool whose hook it is for, or "".
     """
 
     meta: Meta
@@ -239,18 +244,23 @@ class ResourceClaimFacts:
     reserved: tuple[str, ...]
     labels: Mapping[str, str]
     finalizers: tuple[str, ...]
+    hook: str = ""
 
 
 def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
     """Facts of a ResourceClaim."""
     meta, status = obj.get("metadata") or {}, obj.get("status") or {}
-    owner = ""
+    labels = meta.get("labels") or {}
+    owner = hook = ""
     for reference in meta.get("ownerReferences") or ():
-        if reference.get("kind") == "DeviceClaim" and (reference.get("apiVersion") or "").startswith(f"{GROUP}/"):
+        if not (reference.get("apiVersion") or "").startswith(f"{GROUP}/"):
+            continue
+        if reference.get("kind") == "DeviceClaim":
             owner = reference.get("uid") or ""
+        elif reference.get("kind") == "DevicePool" and LABEL_HOOK in labels:
+            hook = reference.get("uid") or ""
     allocation = status.get("allocation") or {}
     results = (allocation.get("devices") or {}).get("results") or ()
-    labels = meta.get("labels") or {}
     return ResourceClaimFacts(
         meta=read_meta(obj),
         owner=owner,
@@ -260,6 +270,7 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
         reserved=tuple(r.get("uid") or "" for r in status.get("reservedFor") or ()),
         labels=labels,
         finalizers=tuple(meta.get("finalizers") or ()),
+        hook=hook,
     )
 
 
@@ -434,12 +445,15 @@ class NodeFacts:
     boot_id: str
     allocatable: Mapping[str, int]
     """Extended resources (a name with a domain) by name."""
+    unready_since: float | None = None
+    """Since when it has not been ready, None while it is, or where nobody says since when."""
 
 
 def read_node(obj: Raw) -> NodeFacts:
     """Facts of a Node. Without a Ready condition it counts as ready (a node made by hand for `plan`)."""
     meta, spec, status = obj.get("metadata") or {}, obj.get("spec") or {}, obj.get("status") or {}
-    ready = next((c.get("status") for c in status.get("conditions") or () if c.get("type") == "Ready"), "True")
+    condition: Raw = next((each for each in status.get("conditions") or () if each.get("type") == "Ready"), {})
+    ready = condition.get("status", "True")
     return NodeFacts(
         meta=read_meta(obj),
         node=Node(
@@ -458,6 +472,7 @@ def read_node(obj: Raw) -> NodeFacts:
             for name, amount in (status.get("allocatable") or {}).items()
             if "/" in name
         },
+        unready_since=None if ready == "True" else timestamp(condition.get("lastTransitionTime")),
     )
 
 

@@ -6,7 +6,8 @@ state counts as not known, but a device that is named is held. Nothing here deci
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 from adjoin.facts import ClaimFacts, Raw, timestamp
 from adjoin_allocator.model import (
@@ -70,6 +71,21 @@ def is_released(claim: ClaimFacts) -> bool:
         for each in claim.status.get("conditions") or ()
         if each.get("observedGeneration") == claim.meta.generation
     )
+
+
+INIT_REPLANS: Final = 3
+"""So often a replica is planned again whose devices could not be prepared (semantics §7.1)."""
+
+
+def exhausted(failures: Iterable[Raw]) -> Raw | None:
+    """The first failure (of `status.failures`) after which a replica is not planned again."""
+    return next((each for each in failures if (each.get("count") or 0) > INIT_REPLANS), None)
+
+
+def hopeless(claim: ClaimFacts) -> Raw | None:
+    """The failure because of which the claim, with the spec that it has now, is not planned again; or None."""
+    now = claim.meta.generation
+    return exhausted(each for each in claim.status.get("failures") or () if each.get("generation") == now)
 
 
 def evicted_since(claim: ClaimFacts) -> float | None:

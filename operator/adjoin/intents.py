@@ -43,6 +43,9 @@ class Kind(Enum):
     POD = Resource("", "v1", "pods", "Pod", True)
     GUEST = Resource("", "v1", "pods", "BoundPod", True, "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
     """Pods that use a node, whether or not they have anything to do with Adjoin."""
+    JOB = Resource("batch", "v1", "jobs", "Job", True)
+    HOOK_POD = Resource("", "v1", "pods", "HookPod", True)
+    """Pods of hook Jobs."""
     NAMESPACE = Resource("", "v1", "namespaces", "Namespace", False)
     PRIORITY_CLASS = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
     CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap", True)

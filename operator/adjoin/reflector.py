@@ -57,6 +57,7 @@ class Reflector:
         kind: Kind,
         *,
         namespace: str = "",
+        labels: str = "",
         page: int = PAGE,
         silence: float = SILENCE_SECONDS,
         on_relist: Callable[[], None] = lambda: None,
@@ -70,6 +71,7 @@ class Reflector:
         self._cache = cache
         self.kind = kind
         self._namespace = namespace
+        self._labels = labels
         self._page = page
         self._silence = silence
         self._on_relist = on_relist
@@ -119,7 +121,9 @@ class Reflector:
     async def _list(self) -> _Next:
         present: set[str] = set()
         version = ""
-        async with aclosing(self._kube.pages(self.kind, namespace=self._namespace, limit=self._page)) as pages:
+        async with aclosing(
+            self._kube.pages(self.kind, namespace=self._namespace, labels=self._labels, limit=self._page)
+        ) as pages:
             async for page in pages:
                 version = page.version
                 for obj in page.items:
@@ -140,7 +144,12 @@ class Reflector:
     async def _watch(self) -> _Next:
         seconds = int(SERVER_SECONDS * self._rng.uniform(0.8, 1.2))
         watch = self._kube.watch(
-            self.kind, self._version, namespace=self._namespace, server_seconds=seconds, silence=self._silence
+            self.kind,
+            self._version,
+            namespace=self._namespace,
+            labels=self._labels,
+            server_seconds=seconds,
+            silence=self._silence,
         )
         started = self._clock()
         async with aclosing(watch) as events:

@@ -18,7 +18,7 @@ from adjoin.asked import read_share_spec, read_spec
 from adjoin.cache import View
 from adjoin.environment import ShareFacts
 from adjoin.facts import ClaimFacts, PodFacts
-from adjoin.holdings import evicted_since, is_released, read_evictions, read_nominated, read_placed
+from adjoin.holdings import evicted_since, hopeless, is_released, read_evictions, read_nominated, read_placed
 from adjoin.inventory import Inventory, asked_pool, own_tenant
 from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, Share
 from adjoin_allocator.results import Code
@@ -131,6 +131,9 @@ class SnapshotBuilder:
             priority = self._priorities.get(named, 0)
             if hold is None and named not in self._priorities:
                 hold = ClaimHold(Code.INVALID_CLAIM, f"there is no PriorityClass {named} (spec.priorityClassName)")
+        if hold is None and facts.claim.spec.lifecycle is not None:
+            wrong = _wrong_parameter(facts.claim.spec.lifecycle.parameters, inventory.parameters.get(pool))
+            hold = ClaimHold(Code.INVALID_CLAIM, wrong) if wrong else None
         key = (claim.namespace, claim.name)
         hold = hold or self._pod_gated(key)
         if hold is None and claim.host != HostAsk() and not view.guests_listed:
@@ -151,6 +154,18 @@ class SnapshotBuilder:
         return known if same else claim
 
 
+def _wrong_parameter(chosen: Mapping[str, str], declared: Mapping[str, tuple[str, ...]] | None) -> str:
+    """What of a claim's hook parameters its pool does not know, in words, or ""."""
+    for name, value in sorted(chosen.items()) if declared is not None else ():
+        assert declared is not None
+        field = f"spec.lifecycle.parameters[{name}]"
+        if name not in declared:
+            return f"{field}: its pool declares {', '.join(sorted(declared)) or 'no parameters'}"
+        if value not in declared[name]:
+            return f"{field}: {value!r} is none of the values that its pool declares: {', '.join(declared[name])}"
+    return ""
+
+
 def _same_surroundings(last: tuple[View, Inventory], now: tuple[View, Inventory]) -> bool:
     """Whether everything beside a claim's own object that goes into it is the same."""
     (old, before), (new, after) = last, now
@@ -162,6 +177,7 @@ def _same_surroundings(last: tuple[View, Inventory], now: tuple[View, Inventory]
         and before.names_as(after)
         and before.default_pool == after.default_pool
         and before.tenancies is after.tenancies
+        and before.parameters is after.parameters
     )
 
 
@@ -192,6 +208,11 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
         # What it still holds is on its way back.
         placed = tuple(replace(replica, state=ReplicaState.RELEASING) for replica in placed)
         hold = ClaimHold(Code.SUSPENDED, "it is suspended: spec.suspend is true")
+    elif (failure := hopeless(facts)) is not None:
+        said = f": {failure['message']}" if failure.get("message") else ""
+        text = f"hook {failure.get('hook')} failed on {failure.get('count')} sets of devices for replica"
+        where = f"{failure.get('index')}, last on {failure.get('node')}"
+        hold = ClaimHold(Code.QUARANTINED, f"{text} {where}{said}; a change of the claim's spec begins anew")
     released = is_released(facts)
     if released:
         placed = tuple(replace(replica, state=ReplicaState.RELEASING) for replica in placed)
@@ -291,6 +312,10 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
         kind = HoldKind.RELEASING if facts.ours else HoldKind.FOREIGN
         owner = claims.get(facts.owner) if facts.owner else None
         mine = {device.id for replica in owner.placed for device in replica.devices} if owner is not None else set()
+        if facts.hook and facts.meta.namespace == view.namespace:
+            # A hook works on what some claim holds, or on what is in quarantine anyway.
+            kind = HoldKind.RELEASING
+            mine = {device.id for claim in claims.values() for each in claim.placed for device in each.devices}
         for device in facts.devices:
             if device not in mine:
                 for excluded in inventory.excluded_by(device):

@@ -162,7 +162,8 @@ def _assert_line(
     what: str,
 ) -> None:
     pool = snapshot.pools[claim.pool]
-    together = [device for name in line.requests for device in given[name]]
+    # Several parts of one device are one device.
+    together = list({device.id: device for name in line.requests for device in given[name]}.values())
     if line.scope is None:
         values = [attribute_values(device, pool, line.attribute) for device in together]
         known = [value for value in values if value is not None]

@@ -155,7 +155,12 @@ def allocated(claim: Mapping[str, Any]) -> list[Device]:
 
 
 def _owner(claim: Mapping[str, Any]) -> str:
-    return next((o["uid"] for o in claim["metadata"].get("ownerReferences") or [] if o["kind"] == "DeviceClaim"), "")
+    """UID of the DeviceClaim whose devices a ResourceClaim has: its owner, or of a hook's the claim that it works
+    for."""
+    meta = claim["metadata"]
+    if "adjoin.dev/hook" in (meta.get("labels") or {}):
+        return str(json.loads((meta.get("annotations") or {}).get("adjoin.dev/run") or "{}").get("subject") or "")
+    return next((o["uid"] for o in meta.get("ownerReferences") or [] if o["kind"] == "DeviceClaim"), "")
 
 
 def violations(changes: Iterable[Change]) -> list[str]:

@@ -21,6 +21,7 @@ MACHINES: dict[str, list[hardware.Obj]] = {
     "preferred-locality": hardware.fleet(hardware.gb200, 1, "gb200"),
     "p5-8gpu-32nic": hardware.fleet(hardware.p5, 1, "p5"),
     "topology-matrix": hardware.fleet(hardware.dgx_h100, 1, "dgx-h100"),
+    "hooks": hardware.fleet(hardware.dgx_h100, 1, "dgx-h100"),
 }
 """By scenario, the Nodes and ResourceSlices on which it works."""
 

@@ -23,6 +23,7 @@ from tests.support.double_use import Change, violations
 from adjoin import facts
 from adjoin.cache import LINGER_SECONDS, View
 from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
+from adjoin.jobs import read_hook_pod, read_job
 from adjoin.lifecycle import rfc3339
 
 Obj = dict[str, Any]
@@ -33,6 +34,14 @@ START = 1_796_025_600.0
 BUILTIN = "resource.kubernetes.io/delete-protection"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _KINDS = {kind.value.kind: kind for kind in Kind}
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a hook's pod ends; with `phase` None it runs on."""
+
+    phase: str | None = "Succeeded"
+    message: str = ""
 
 
 class Refusal(Exception):
@@ -78,6 +87,10 @@ class World:
     lagging: bool = False
     """What others do is seen only after `catch_up`."""
     refuse: Callable[[Step], str | None] = lambda step: None
+    hook: Callable[[Obj], Ending] = lambda job: Ending()
+    """How a hook's attempt ends, asked of its Job while its pod runs."""
+    ran: list[Obj] = field(default_factory=list)
+    """Hook Jobs whose pods began to run, in order."""
     """Says for a request of the operator with which reason it is refused, if it is."""
     _revision: int = 1
     _uids: int = 0
@@ -134,7 +147,7 @@ class World:
         def read(kind: Kind, reader: Callable[[Obj], Any], by: str = "uid") -> Mapping[str, Any]:
             found = {}
             for obj in self._visible(kind):
-                key = (obj["metadata"]["uid"], obj["metadata"]["resourceVersion"])
+                key = (kind.name + obj["metadata"]["uid"], obj["metadata"]["resourceVersion"])
                 if key not in self._facts:
                     self._facts[key] = reader(obj)
                 if self._facts[key] is not None:
@@ -155,9 +168,12 @@ class World:
             lingering={uid: until for uid, until in self.lingering.items() if until > self.now},
             namespace=self.namespace,
             ghosts={uid: pod for uid, pod in self._gone.items() if self.lingering[uid] > self.now},
+            jobs=read(Kind.JOB, read_job),
+            hook_pods=read(Kind.HOOK_POD, read_hook_pod),
         )
 
     def _visible(self, kind: Kind) -> list[Obj]:
+        kind = Kind.POD if kind is Kind.HOOK_POD else kind
         keys = {*self.objects, *self._unseen}
         seen = {key: self._unseen.get(key, self.objects.get(key)) for key in keys if key[0] is kind}
         return [obj for _, obj in sorted(seen.items(), key=lambda item: item[0][1:]) if obj is not None]
@@ -237,7 +253,7 @@ class World:
             raise Refusal("Conflict", step.name)
         self.writes.append(step)
         if step.verb in (Verb.DELETE, Verb.EVICT):
-            return self._delete(step.kind, found)
+            return self._delete(step.kind, found, policy=(step.body or {}).get("propagationPolicy", "Background"))
         assert step.body is not None
         if step.verb is Verb.PATCH_STATUS:
             assert set(step.body) == {"status"}, step.body
@@ -292,10 +308,12 @@ class World:
         ended = (obj.get("status") or {}).get("phase") in ("Succeeded", "Failed")
         return kind is Kind.POD and bound and not ended
 
-    def _delete(self, kind: Kind, obj: Obj, *, force: bool = False) -> Obj:
+    def _delete(self, kind: Kind, obj: Obj, *, force: bool = False, policy: str = "Background") -> Obj:
         changed = copy.deepcopy(obj)
         meta = changed["metadata"]
         meta.setdefault("deletionTimestamp", self._time())
+        if policy == "Foreground":
+            meta["finalizers"] = [*(meta.get("finalizers") or ()), "foregroundDeletion"]
         if force:
             self.forced.add(meta["uid"])
             if (changed.get("status") or {}).get("phase") == "Running":
@@ -339,6 +357,7 @@ class World:
     def kubernetes(self) -> None:
         """One round of garbage collector, kube-controller-manager, kube-scheduler and kubelet."""
         self._collect()
+        self._work()
         self._release_resource_claims()
         self._schedule()
         self._run()
@@ -349,6 +368,66 @@ class World:
             owners = obj["metadata"].get("ownerReferences") or ()
             if owners and not any(owner["uid"] in living for owner in owners):
                 self._delete(kind, obj)
+
+    def _work(self) -> None:
+        """The Job controller."""
+        for job in self.all(Kind.JOB):
+            meta, status = job["metadata"], job.get("status") or {}
+            pods = [pod for pod in self.all(Kind.POD) if self._made_by(pod, meta["uid"])]
+            if meta.get("deletionTimestamp"):
+                if "foregroundDeletion" in (meta.get("finalizers") or ()):
+                    for pod in pods:
+                        if not pod["metadata"].get("deletionTimestamp"):
+                            self._delete(Kind.POD, pod)
+                    if not pods:
+                        left = [each for each in meta["finalizers"] if each != "foregroundDeletion"]
+                        self._commit({**job, "metadata": {**meta, "finalizers": left}})
+                continue
+            if status.get("conditions"):
+                continue
+            if not pods:
+                self._uids += 1
+                template = copy.deepcopy(job["spec"]["template"])
+                owner = {"kind": "Job", "apiVersion": "batch/v1", "name": meta["name"], "uid": meta["uid"]}
+                self._commit(
+                    {
+                        "apiVersion": "v1",
+                        "kind": "Pod",
+                        "metadata": {
+                            **template["metadata"],
+                            "name": f"{meta['name']}-{self._uids}",
+                            "namespace": meta["namespace"],
+                            "uid": f"hook-pod-{self._uids}",
+                            "creationTimestamp": self._time(),
+                            "ownerReferences": [{**owner, "controller": True}],
+                        },
+                        "spec": template["spec"],
+                        "status": {"phase": "Pending"},
+                    }
+                )
+                continue
+            phase = pods[0]["status"].get("phase")
+            if phase in ("Succeeded", "Failed"):
+                kind = "Complete" if phase == "Succeeded" else "Failed"
+                condition = {"type": kind, "status": "True", "lastTransitionTime": self._time()}
+                self._commit({**job, "status": {"conditions": [condition]}})
+
+    @staticmethod
+    def _made_by(pod: Obj, uid: str) -> bool:
+        return any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences") or ())
+
+    def _end_hooks(self, pod: Obj) -> None:
+        """A hook's pod that runs: it ends as `hook` says."""
+        owners = {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or ()}
+        job = next((job for job in self.all(Kind.JOB) if job["metadata"]["uid"] in owners), None)
+        if job is None:
+            return
+        ending = self.hook(job)
+        if ending.phase is not None:
+            code = 0 if ending.phase == "Succeeded" else 1
+            state = {"terminated": {"exitCode": code, "message": ending.message}}
+            patch = {"status": {"phase": ending.phase, "containerStatuses": [{"name": "main", "state": state}]}}
+            self.change(Kind.POD, pod["metadata"]["name"], patch, pod["metadata"]["namespace"])
 
     def _release_resource_claims(self) -> None:
         pods = {obj["metadata"]["uid"]: obj for obj in self.all(Kind.POD)}
@@ -395,7 +474,17 @@ class World:
                 for node in requirement["values"]
             }
             assert len(nodes) == 1, f"pod {meta['name']} is not pinned to one node: {nodes}"
-            self.change(Kind.POD, meta["name"], {"spec": {"nodeName": nodes.pop()}}, meta["namespace"])
+            node = nodes.pop()
+            found = self.get(Kind.NODE, node)
+            if found is None or found["status"]["conditions"][0]["status"] != "True":
+                continue
+            for claim in claims:
+                assert claim is not None
+                reserved = list(claim["status"].get("reservedFor") or ())
+                if not any(each["uid"] == meta["uid"] for each in reserved):
+                    reserved.append({"resource": "pods", "name": meta["name"], "uid": meta["uid"]})
+                    self._commit({**claim, "status": {**claim["status"], "reservedFor": reserved}})
+            self.change(Kind.POD, meta["name"], {"spec": {"nodeName": node}}, meta["namespace"])
 
     def _run(self) -> None:
         for obj in self.all(Kind.POD):
@@ -408,6 +497,9 @@ class World:
             elif obj["status"].get("phase") == "Pending":
                 running = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
                 self.change(Kind.POD, meta["name"], {"status": running}, meta["namespace"])
+                self.ran += [job for job in self.all(Kind.JOB) if self._made_by(obj, job["metadata"]["uid"])]
+            elif "adjoin.dev/hook" in (meta.get("labels") or {}):
+                self._end_hooks(obj)
 
     # Time
 
@@ -460,7 +552,8 @@ class World:
             name = obj["metadata"]["name"]
             for device in self._devices_of(obj):
                 assert device not in users, f"{device} serves pods {users[device]} and {name}"
-                assert device in holders, f"{device} serves pod {name} but no DeviceClaim holds it"
+                hooks = "adjoin.dev/hook" in (obj["metadata"].get("labels") or {})
+                assert hooks or device in holders, f"{device} serves pod {name} but no DeviceClaim holds it"
                 users[device] = name
 
     def _devices_of(self, pod: Obj) -> list[str]:
@@ -479,6 +572,12 @@ def _assert_ours(step: Step, found: Obj | None) -> None:
     body = step.body or {}
     if step.verb is Verb.PATCH and step.kind in (Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.RESOURCE_CLAIM):
         assert set(body) == {"metadata"}, step
+        if step.kind is not Kind.DEVICE_POOL or "annotations" not in body["metadata"]:
+            assert set(body["metadata"]) == {"finalizers"}, step
+        else:
+            assert body["metadata"] == {"annotations": {"adjoin.dev/release-quarantine": None}}, step
+    elif step.verb is Verb.PATCH and step.kind is Kind.JOB:
+        assert set(body) == {"metadata"}, step
         assert set(body["metadata"]) == {"finalizers"}, step
     elif step.verb is Verb.PATCH:
         assert step.kind is Kind.POD, step
@@ -494,7 +593,9 @@ def _assert_ours(step: Step, found: Obj | None) -> None:
     owners = {owner["kind"] for owner in meta.get("ownerReferences") or ()}
     match step.kind:
         case Kind.RESOURCE_CLAIM:
-            assert "DeviceClaim" in owners, f"{step} is not ours"
+            assert owners & {"DeviceClaim", "DevicePool"}, f"{step} is not ours"
+        case Kind.JOB:
+            assert "adjoin.dev/hook" in meta["labels"], f"{step} is not ours"
         case Kind.POD:
             assert "adjoin.dev/claim" in meta["labels"], f"{step} names no claim"
         case Kind.TAINT_RULE:

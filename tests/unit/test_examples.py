@@ -57,6 +57,7 @@ def test_there_is_an_example_for_every_scenario() -> None:
         "p5-8gpu-32nic",
         "static-pool",
         "topology-matrix",
+        "hooks",
     }
 
 

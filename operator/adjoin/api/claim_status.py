@@ -36,6 +36,11 @@ class HookPhase(StrEnum):
     FAILED = "Failed"
 
 
+class HookStage(StrEnum):
+    INIT = "Init"
+    CLEANUP = "Cleanup"
+
+
 class ClaimCondition(StrEnum):
     """Condition types of a DeviceClaim."""
 
@@ -99,15 +104,20 @@ Devices = Annotated[tuple[AllocatedDevice, ...], Field(max_length=4096, json_sch
 
 
 class HookResult(BaseModel):
-    """Outcome of one hook of the pool for this replica."""
+    """Outcome of one hook of the pool for a set of devices."""
 
     model_config = model_config()
 
     name: Annotated[str, Field(max_length=63)] = Field(description="Name of the hook.")
+    stage: Annotated[str, Known(HookStage)] | None = Field(default=None, description="Init, or Cleanup. Absent: Init.")
     phase: Annotated[str, Known(HookPhase)] = Field(description="Pending, Running, Succeeded or Failed.")
     boot_id: Annotated[str, Field(max_length=64)] | None = Field(
         default=None, alias="bootID", description="Boot of the node for which it counts."
     )
+    attempts: Annotated[Int, Field(ge=1)] | None = Field(
+        default=None, description="Number of the attempt that this speaks of. Absent: 1."
+    )
+    since: Timestamp | None = Field(default=None, description="Since when it is in this phase.")
     message: Annotated[str, Field(max_length=4096)] | None = Field(
         default=None, description="Termination message of its container."
     )
@@ -171,6 +181,22 @@ class Eviction(BaseModel):
     at: Timestamp = Field(description="When.")
 
 
+class InitFailure(BaseModel):
+    """Devices that could not be prepared for a replica, which was then planned again."""
+
+    model_config = model_config()
+
+    index: Index = Field(description="Index of the replica.")
+    count: Annotated[Int, Field(ge=1)] = Field(description="How often in a row.")
+    generation: Annotated[Int, Field(ge=0)] = Field(
+        description="metadata.generation of the claim then; a change of the spec begins anew."
+    )
+    node: Annotated[str, Field(max_length=253)] = Field(description="Node of the last attempt.")
+    hook: Annotated[str, Field(max_length=63)] = Field(description="Hook that failed last.")
+    message: Annotated[str, Field(max_length=1024)] | None = Field(default=None, description="What it said.")
+    at: Timestamp = Field(description="When it failed last.")
+
+
 class DeviceClaimStatus(BaseModel):
     """What Adjoin has done for the claim."""
 
@@ -205,5 +231,8 @@ class DeviceClaimStatus(BaseModel):
     )
     evictions: Annotated[tuple[Eviction, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
         default=(), description="Evictions of this claim in the last 10 minutes."
+    )
+    failures: Annotated[tuple[InitFailure, ...], Field(max_length=4096, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="Replicas whose devices could not be prepared, until they are."
     )
     allocation: Allocation | None = Field(default=None, description="Devices that the claim holds, by replica.")

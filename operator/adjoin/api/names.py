@@ -22,6 +22,15 @@ ANNOTATION_CONTAINERS: Final = f"{GROUP}/containers"
 ANNOTATION_REPLICA: Final = f"{GROUP}/replica"
 ANNOTATION_DEFAULT_POOL: Final = f"{GROUP}/default-pool"
 ANNOTATION_SCHEMA: Final = f"{GROUP}/schema"
+ANNOTATION_RELEASE: Final = f"{GROUP}/release-quarantine"
+"""On DevicePools: devices that somebody vouches for, with the reason; Adjoin takes it off when it has acted."""
+LABEL_HOOK: Final = f"{GROUP}/hook"
+"""On hook Jobs, their pods and ResourceClaims, in the operator's namespace: `init` or `cleanup`. Webhooks, ours and
+others', tell by it that these need neither claim nor quota."""
+ANNOTATION_RUN: Final = f"{GROUP}/run"
+"""On hook Jobs: what the run is for, as JSON."""
+HOOKS_ACCOUNT: Final = "adjoin-hooks"
+"""ServiceAccount of hooks whose template names none; it may do nothing."""
 
 DEVICE_CLASS: Final = GROUP
 """Class of our own ResourceClaims; its selector is `false`, so kube-scheduler never allocates them."""
@@ -62,6 +71,11 @@ def resource_claim_name(claim: str, token: str, part: int = 0) -> str:
     "`-2`."""
     base = f"adjoin-{claim}-{token}"
     return base if part == 0 else f"{base}-{part}"
+
+
+def hook_job_name(stage: str, digest: str) -> str:
+    """Name of a hook's Job, of its ResourceClaim and of nothing else."""
+    return f"adjoin-{stage}-{digest}"
 
 
 def config_map_name(claim: str, token: str) -> str:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
+from adjoin.api.claim_status import HookResult
 from adjoin.api.common import CONDITIONS_TEXT, Conditions, DeviceRef
 from adjoin.api.marks import ATOMIC, keyed, model_config
 from adjoin.api.scalars import UID, Int, Text, Timestamp
@@ -54,9 +55,20 @@ class QuarantinedDevice(DeviceRef):
 
     owner: Annotated[str, Field(max_length=253)] = Field(description="Who put it there.")
     reason: Annotated[str, Field(max_length=1024)] = Field(description="Why, such as NeedsReset.")
+    message: Annotated[str, Field(max_length=1024)] | None = Field(default=None, description="Why, as a sentence.")
     exit: Text = Field(description="What ends the quarantine.")
     since: Timestamp | None = Field(default=None, description="Since when.")
     claim_uid: UID | None = Field(default=None, alias="claimUID", description="UID of the claim that held it last.")
+    claim: Annotated[str, Field(max_length=253)] | None = Field(
+        default=None, description="Namespace and name of that claim."
+    )
+    name: Annotated[str, Field(max_length=63)] | None = Field(
+        default=None, description="Name of the device in the pool, such as gpu."
+    )
+    node: Annotated[str, Field(max_length=253)] | None = Field(default=None, description="Node that it is on.")
+    hooks: Annotated[tuple[HookResult, ...], Field(max_length=32, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="Hooks that ran to recover it."
+    )
 
 
 class DevicePoolStatus(BaseModel):

@@ -29,17 +29,11 @@ class Refused:
 
 REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
     Kind.DEVICE_POOL: (
-        Refused("spec.lifecycle.init", ([],)),
-        Refused("spec.lifecycle.cleanup", ([],)),
-        Refused("spec.lifecycle.parameters", ([],)),
         Refused("spec.lifecycle.idleClean"),
         Refused("spec.lifecycle.cleanBetweenRestarts"),
         Refused("spec.lifecycle.sweepEvery"),
-        Refused("spec.lifecycle.nodeUnreachable.after"),
-        Refused("spec.lifecycle.nodeUnreachable.policy"),
         Refused("spec.health.driverGrace"),
         Refused("spec.health.rules", ([],)),
-        Refused("spec.health.recovery"),
         Refused("spec.delivery.mode"),
         Refused("spec.delivery.networks"),
     ),
@@ -63,7 +57,6 @@ REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
         Refused("spec.scaling.maxReplicas"),
         Refused("spec.release"),
         Refused("spec.idleTimeout"),
-        Refused("spec.lifecycle"),
     ),
 }
 
@@ -120,6 +113,22 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.tolerations[].operator",
             "spec.tolerations[].value",
             "spec.tolerations[].effect",
+            "spec.lifecycle.init[].name",
+            "spec.lifecycle.init[].devices[]",
+            "spec.lifecycle.init[].timeout",
+            "spec.lifecycle.init[].retries",
+            "spec.lifecycle.init[].template{}",
+            "spec.lifecycle.cleanup[].name",
+            "spec.lifecycle.cleanup[].devices[]",
+            "spec.lifecycle.cleanup[].timeout",
+            "spec.lifecycle.cleanup[].retries",
+            "spec.lifecycle.cleanup[].template{}",
+            "spec.lifecycle.parameters[].name",
+            "spec.lifecycle.parameters[].values[]",
+            "spec.lifecycle.parameters[].default",
+            "spec.lifecycle.nodeUnreachable.after",
+            "spec.lifecycle.nodeUnreachable.policy",
+            "spec.health.recovery",
             "spec.delivery.guard",
             "spec.delivery.split",
         }
@@ -176,6 +185,7 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.priority",
             "spec.priorityClassName",
             "spec.suspend",
+            "spec.lifecycle.parameters{}",
         }
     ),
 }

@@ -24,6 +24,9 @@ except ImportError:
 
 SUFFIXES = (".yaml", ".yml", ".json")
 STDIN = "-"
+LARGE = 1_000_000
+"""More values than this, and than `TIMES` the characters of the text, are made by aliases alone."""
+TIMES = 10
 
 
 class UnreadableInput(Exception):
@@ -96,7 +99,8 @@ def _parse(name: str, text: str) -> Iterator[Document]:
 def _one_line(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    return " ".join(str(error).split())
+    # There is one text, which has no other name.
+    return " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
 
 
 def _bodies(text: str) -> Iterator[Any]:
@@ -118,7 +122,24 @@ def _bodies(text: str) -> Iterator[Any]:
             return
     for body in yaml.load_all(text, Loader=_Loader):
         if body is not None:
+            if "*" in text and _size(body, {}) > max(LARGE, TIMES * len(text)):
+                raise ValueError(
+                    f"aliases (*name) repeat so much that there are more than {LARGE:,} values; write it out"
+                )
             yield body
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are when all aliases are written out; `known` has what was counted, by identity."""
+    if not isinstance(value, dict | list):
+        return 1
+    found = known.get(id(value))
+    if found is None:
+        # A list that holds itself is told when it is read.
+        known[id(value)] = 1
+        inner = value.values() if isinstance(value, dict) else value
+        found = known[id(value)] = 1 + sum(_size(one, known) for one in inner)
+    return found
 
 
 def _no_constant(text: str) -> Any:

@@ -20,6 +20,7 @@ from adjoin.api.names import GROUP, Kind
 from adjoin.api.validate import validate
 from adjoin.cache import MALFORMED, View
 from adjoin.cli.documents import Document
+from adjoin.cli.shapes import misshapen
 from adjoin.cli.statuses import repetitions
 from adjoin.cli.typed import check_types
 from adjoin.environment import read_guest, read_namespace, read_priority_class, read_share
@@ -210,11 +211,16 @@ class _Reader:
                 if kind in set(Kind):
                     self.problems.append(f"{_named(document)}: {error}")
                     continue
-                self.warnings.append(f"{_named(document)} is left out: {type(error).__name__}: {error}")
+                why = misshapen(document.kind, document.body) or _words(error, document.kind)
+                self.warnings.append(f"{_named(document)} is left out: {why}")
                 continue
             if facts is not None:
                 made[key] = facts
         return made
+
+
+def _words(error: Exception, kind: str) -> str:
+    return str(error) if isinstance(error, ValueError) else f"it has not the fields of a {kind} ({error})"
 
 
 def _named(document: Document) -> str:

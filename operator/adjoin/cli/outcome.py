@@ -259,7 +259,7 @@ def _unwell(facts: ClaimFacts, inventory: Inventory) -> list[Condition]:
             device: Device | None = inventory.device(replica.node, inventory.current(replica.node, placed))
             if device is None or device.standing is Standing.MISSING:
                 missing.append(f"replica {replica.index}: {placed.id}")
-            elif device.standing is Standing.UNHEALTHY:
+            elif device.standing in (Standing.UNHEALTHY, Standing.QUARANTINED):
                 unhealthy.append(f"replica {replica.index}: {placed.id}: {device.standing_detail}")
     found = []
     if missing:

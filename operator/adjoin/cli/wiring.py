@@ -39,6 +39,7 @@ class State(StrEnum):
 _STANDING = {
     Standing.UNGUARDED: State.RESERVED,
     Standing.UNHEALTHY: State.UNHEALTHY,
+    Standing.QUARANTINED: State.UNHEALTHY,
     Standing.WITHHELD: State.UNHEALTHY,
 }
 

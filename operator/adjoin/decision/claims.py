@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from adjoin.api.claim_status import Phase
 from adjoin.api.names import FINALIZER
 from adjoin.api.pool_policy import Guard
+from adjoin.decision.passage import Passage, pass_on
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
-from adjoin.delivery import Cargo, Notice, assign, event_step, hand_over, parts, pod_patch
-from adjoin.facts import ClaimFacts, PodFacts
+from adjoin.delivery import Cargo, Notice, assign, begin, event_step, hand_over, parts, pod_patch
+from adjoin.facts import ClaimFacts, PodFacts, PoolFacts
 from adjoin.holdings import read_evictions, read_placed
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.inventory import Inventory, asked_pool
-from adjoin.lifecycle import Member, add_finalizer, drop_finalizer, enter, entries, evicting, review, runs_out_at
-from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch
+from adjoin.lifecycle import (
+    Member,
+    add_finalizer,
+    drop_finalizer,
+    enter,
+    entries,
+    evicting,
+    read_runs,
+    review,
+    runs_out_at,
+)
+from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.results import ClaimPlan
 from adjoin_allocator.terms import ReplicaState, Standing
@@ -29,24 +40,33 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     meta, now = claim.meta, scene.now
     lost, evicted = scene.lost.get(meta.uid, {}), scene.evicted.get(meta.uid)
     leaving = evicting(claim) | (evicted.indexes if evicted is not None else frozenset())
-    found = review(claim, scene.relations, scene.inventory, lost, now, leaving, nominated=_spoken_for(claim, scene))
+    given_up = scene.abandoned.get(meta.uid, frozenset())
+    found = review(claim, scene.relations, scene.inventory, lost, now, leaving, given_up)
     work.wake(found.wake_at)
-    if found.finished:
-        if FINALIZER in claim.finalizers:
-            work.want(meta.uid, "let go", (drop_finalizer(Kind.DEVICE_CLAIM, claim),), ORDER_RELEASE)
-        return
     plan = scene.plan.claims.get(ClaimUID(meta.uid))
-    fresh = _fresh(claim, found.members, plan, scene)
-    kept = [_renamed(member, scene.inventory) for member in found.members]
-    members = tuple(sorted((*kept, *fresh), key=lambda each: each.index))
+    new = _fresh(claim, found.members, plan, scene)
     pool_name = asked_pool(claim, scene.inventory.default_pool)
-    ailing, blocked = _health(members, scene.inventory.pools.get(pool_name), scene)
+    pool = scene.relations.pools.get(pool_name)
+    standing = sorted((*(_renamed(member, scene.inventory) for member in found.members), *new), key=_index)
+    troubles = _troubles(standing, scene.inventory.pools.get(pool_name), scene)
+    passed = _pass_on(claim, standing, troubles, leaving, pool, scene, work)
+    members = tuple(each.member for each in passed if each.member is not None)
+    if found.unused and not members and meta.deleting is not None:
+        if FINALIZER in claim.finalizers:
+            said = [notice for each in passed for notice in each.notices]
+            words = [event_step(Kind.DEVICE_CLAIM, meta, notice, "Release", now) for notice in said]
+            work.want(meta.uid, "let go", (drop_finalizer(Kind.DEVICE_CLAIM, claim), *words), ORDER_RELEASE)
+        return
+    fresh = tuple(member for member in members if member.index in {each.index for each in new})
+    ailing, blocked = _health(members, troubles, pool is not None, scene)
     if evicted is not None and evicted.indexes <= evicting(claim):
         evicted = None
     end = runs_out_at(claim)
     work.wake(end)
     over = end is not None and end <= now
-    status = claim_status(claim, members, plan, scene.boot_ids, ailing, now, evicted, over)
+    failures = standing_failures(claim, members, [each.failure for each in passed if each.failure is not None])
+    waits = [each.waits for each in passed if each.waits]
+    status = claim_status(claim, members, plan, scene.boot_ids, ailing, now, evicted, over, failures, waits)
     patch = merge_patch(claim.status, status)
     if patch and not fresh and gist(status) == gist(claim.status):
         due, next_turn = turn(meta.uid, CLAIM_WORDS_SECONDS, now)
@@ -60,24 +80,68 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
         version = FROM_PREVIOUS if steps else meta.version
         body = {"status": patch}
         steps.append(Step(Verb.PATCH_STATUS, Kind.DEVICE_CLAIM, meta.namespace, meta.name, meta.uid, version, body))
+    begun = [step for each in passed for task in each.tasks for step in begin(task, scene.relations, now)]
+    steps += begun
     steps += [step for step in found.removals if step.kind is not Kind.POD]
     served = _serve(claim, members, found.users, blocked, pool_name, scene, work)
     steps += served
+    notices = [notice for each in passed for notice in each.notices]
     notice = claim_notice(claim, status, fresh) if patch else None
-    if notice is not None:
-        steps.append(event_step(Kind.DEVICE_CLAIM, meta, notice, "Decide", now))
+    notices += [notice] if notice is not None else []
+    steps += [event_step(Kind.DEVICE_CLAIM, meta, each, "Decide", now) for each in notices]
     # A replica that leaves the status sets its devices free: others wait for that.
     freed = len(members) < len(entries(claim))
     held_for = status.get("nominated") != claim.status.get("nominated")
-    order = ORDER_PLACE if fresh or served or held_for else ORDER_RELEASE if found.removals or freed else ORDER_SHOW
+    hooked = begun or any(member.runs != read_runs(member.entry.get("hooks")) for member in members)
+    order = ORDER_SHOW
+    if fresh or served or held_for:
+        order = ORDER_PLACE
+    elif found.removals or freed or hooked:
+        order = ORDER_RELEASE
     why = "place" if fresh else "deliver" if served else "release" if found.removals or freed else "show claim"
     work.want(meta.uid, why, steps, order, status if patch else None)
-    for step in found.removals:
+    for each in passed:
+        for told in each.notices:
+            _tell_waiting(claim, told, scene, work)
+    removals = (*found.removals, *(step for each in passed for step in each.removals))
+    for step in removals:
         if step.kind is Kind.POD:
             # By themselves: a PodDisruptionBudget that keeps one pod must not keep the others.
             work.want(step.uid, step.verb.value, (step,), ORDER_RELEASE)
             if step.verb is Verb.EVICT and step.uid in scene.view.refused:
                 _tell_refused(claim, step, scene, work)
+
+
+def _index(member: Member) -> int:
+    return member.index
+
+
+def _pass_on(
+    claim: ClaimFacts,
+    members: Sequence[Member],
+    troubles: Mapping[int, Trouble],
+    evicted: frozenset[int],
+    pool: PoolFacts | None,
+    scene: Scene,
+    work: Work,
+) -> list[Passage]:
+    """Every replica's next step, in order of index."""
+    passed = []
+    spoken_for = not evicted or _spoken_for(claim, scene)
+    for member in members:
+        obstacle = troubles[member.index].obstacle
+        gives = member.index in evicted
+        passed.append(pass_on(claim, member, scene, pool, obstacle, evicted=gives, spoken_for=spoken_for))
+        work.wake(passed[-1].wake_at)
+    return passed
+
+
+def _tell_waiting(claim: ClaimFacts, notice: Notice, scene: Scene, work: Work) -> None:
+    """Pods that wait at their gate hear of a hook that failed, too."""
+    if notice.warning:
+        for pod in scene.relations.pods.get((claim.meta.namespace, claim.meta.name), ()):
+            if pod.gated and not pod.finished and pod.meta.deleting is None:
+                _tell(pod, notice, scene, work)
 
 
 def _spoken_for(claim: ClaimFacts, scene: Scene) -> bool:
@@ -98,12 +162,11 @@ def _fresh(claim: ClaimFacts, members: Sequence[Member], plan: ClaimPlan | None,
     if plan is None or claim.meta.deleting is not None:
         return ()
     taken = {member.index for member in members}
-    placed = []
-    for placement in plan.placements:
-        if placement.index not in taken:
-            entry = enter(placement, scene.now, scene.boot_ids.get(placement.node, ""))
-            placed.append(Member(placement.index, entry, ReplicaState.READY))
-    return tuple(placed)
+    return tuple(
+        Member(each.index, enter(each, scene.now), ReplicaState.ALLOCATED)
+        for each in plan.placements
+        if each.index not in taken
+    )
 
 
 def _renamed(member: Member, inventory: Inventory) -> Member:
@@ -124,30 +187,80 @@ def _placed(member: Member) -> tuple[PlacedDevice, ...]:
     return read_placed({"allocation": {"replicas": [member.entry]}})[0].devices
 
 
-def _health(members: Sequence[Member], pool: Pool | None, scene: Scene) -> tuple[Ailing, dict[int, str]]:
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What is wrong with a replica's node and devices.
+
+    Attributes:
+        missing: Devices that nobody publishes, in words.
+        unhealthy: Devices that are tainted or in quarantine, in words.
+        blocked: Why no pod may start on it now, None for a sound one; "" where that is not worth telling.
+        obstacle: Why nothing may be begun on its devices now, or "".
+    """
+
+    missing: tuple[str, ...] = ()
+    unhealthy: tuple[str, ...] = ()
+    blocked: str | None = None
+    obstacle: str = ""
+
+
+def _troubles(members: Sequence[Member], pool: Pool | None, scene: Scene) -> dict[int, Trouble]:
+    """What is wrong with each replica, by index."""
+    found: dict[int, Trouble] = {}
+    for member in members:
+        if pool is None:
+            found[member.index] = Trouble(blocked="its DevicePool does not exist", obstacle="")
+            continue
+        node = scene.inventory.nodes.get(member.node)
+        missing: list[str] = []
+        unhealthy: list[str] = []
+        why = _node_trouble(member.node, node, pool)
+        unguarded = False
+        for placed, device in _devices(member, scene.inventory):
+            if device is None or device.standing is Standing.MISSING:
+                missing.append(f"{placed} on {member.node}")
+                why = why or f"device {placed} is missing"
+            elif device.standing in (Standing.UNHEALTHY, Standing.QUARANTINED):
+                word = device.standing.value.lower()
+                unhealthy.append(f"{placed} on {member.node}: {device.standing_detail}")
+                why = why or f"device {placed} is {word} ({device.standing_detail})"
+            elif device.standing is Standing.UNGUARDED:
+                unguarded = True
+        unready = node is None or not node.exists or not node.ready
+        obstacle = f"node {member.node} is not ready" if unready else ""
+        if unguarded and not obstacle:
+            obstacle = "its devices are not guarded yet"
+        found[member.index] = Trouble(tuple(missing), tuple(unhealthy), why or ("" if unguarded else None), obstacle)
+    return found
+
+
+def _health(
+    members: Sequence[Member], troubles: Mapping[int, Trouble], pooled: bool, scene: Scene
+) -> tuple[Ailing, dict[int, str]]:
     """Which devices are not well, and for each replica why no pod may start on it now."""
     missing: list[str] = []
     unhealthy: list[str] = []
     blocked: dict[int, str] = {}
     for member in members:
-        if not member.sound:
+        trouble = troubles[member.index]
+        if not member.kept:
             continue
-        if pool is None:
-            blocked[member.index] = "its DevicePool does not exist"
-            continue
-        why = _node_trouble(member.node, scene.inventory.nodes.get(member.node), pool)
-        for placed, device in _devices(member, scene.inventory):
-            if device is None or device.standing is Standing.MISSING:
-                missing.append(f"{placed} on {member.node}")
-                why = why or f"device {placed} is missing"
-            elif device.standing is Standing.UNHEALTHY:
-                unhealthy.append(f"{placed} on {member.node}: {device.standing_detail}")
-                why = why or f"device {placed} is unhealthy ({device.standing_detail})"
-            elif device.standing is Standing.UNGUARDED:
-                blocked.setdefault(member.index, "")
-        if why:
-            blocked[member.index] = why
+        if pooled:
+            missing += trouble.missing
+            unhealthy += trouble.unhealthy
+        if trouble.blocked is not None:
+            blocked[member.index] = trouble.blocked
+        elif not member.sound or _with_hooks(member, scene):
+            blocked[member.index] = ""
     return Ailing(tuple(missing), tuple(unhealthy)), blocked
+
+
+def _with_hooks(member: Member, scene: Scene) -> bool:
+    """Whether the ResourceClaim of a hook still has a device of the replica."""
+    given = scene.relations.hook_claims
+    return bool(given) and any(
+        id_ in given or (device is not None and device.id in given) for id_, device in _devices(member, scene.inventory)
+    )
 
 
 def _devices(member: Member, inventory: Inventory) -> list[tuple[DeviceID, Device | None]]:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from adjoin.api.claim_status import HookPhase
 from adjoin.api.pool_policy import Guard
 from adjoin.cache import View
 from adjoin.decision.claims import decide_claim, tell_lost_pods
+from adjoin.decision.leftovers import clear_away
 from adjoin.decision.memory import Settled, facts_of, nodes_of, same
 from adjoin.decision.pools import held, show_pool
+from adjoin.decision.quarantine import decide_quarantine
 from adjoin.decision.scene import ORDER_GUARD, ORDER_RELEASE, Scene, Work
 from adjoin.decision.shares import decide_share
 from adjoin.delivery import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
-from adjoin.facts import PoolFacts, TaintRuleFacts
+from adjoin.facts import ClaimFacts, PoolFacts, TaintRuleFacts
 from adjoin.intents import Intent
-from adjoin.inventory import InventoryBuilder
-from adjoin.lifecycle import contested, orphans, relate
+from adjoin.inventory import InventoryBuilder, asked_pool, changed_keys, read_locked
+from adjoin.lifecycle import contested, entries, given_up, orphans, relate
 from adjoin.snapshot import SnapshotBuilder
 from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
@@ -68,6 +71,8 @@ class Decider:
         self._devices: Mapping[str, tuple[Device, ...]] = {}
         self._guards: dict[str, tuple[tuple[object, ...], GuardWork]] = {}
         self._settled: dict[str, Settled] = {}
+        self._watched: Mapping[str, ClaimFacts] = {}
+        self._failed: set[str] = set()
 
     def decide(self, view: View, now: float) -> Decision:
         """What is missing between facts and wishes:
@@ -81,6 +86,7 @@ class Decider:
         inventory = self._inventory.build(view if rules is view.taint_rules else replace(view, taint_rules=rules))
         snapshot = self._snapshots.build(view, inventory)
         plan = make_plan(snapshot, now, self._memo)
+        abandoned, next_abandoned = given_up(view, inventory, now)
         scene = Scene(
             view=view,
             inventory=inventory,
@@ -91,9 +97,13 @@ class Decider:
             boot_ids={name: facts.boot_id for name, facts in view.nodes.items()},
             now=now,
             evicted=_evicted(plan, view),
+            snapshot=snapshot,
+            abandoned=abandoned,
+            locked={uid: frozenset(each.key for each in read_locked(pool.status)) for uid, pool in view.pools.items()},
         )
         work = Work(view.busy)
         work.wake(next_in_force)
+        work.wake(next_abandoned)
         self._pools(scene, work)
         for share in sorted(view.shares.values(), key=lambda each: (each.meta.name, each.meta.uid)):
             if share.meta.uid not in view.busy:
@@ -101,6 +111,7 @@ class Decider:
         self._claims(scene, work)
         for uid, steps in orphans(scene.relations, view.claims, view.busy, now).items():
             work.want(uid, "clear away", steps, ORDER_RELEASE)
+        clear_away(scene, work)
         tell_lost_pods(scene, work)
         intents = tuple(sorted(work.intents, key=lambda each: each.order))
         return Decision(intents, min(work.wakes, default=None), plan, snapshot)
@@ -130,6 +141,7 @@ class Decider:
         self._settled = settled
 
     def _pools(self, scene: Scene, work: Work) -> None:
+        default = scene.inventory.default_pool
         rules: dict[str, list[TaintRuleFacts]] = {}
         for rule in scene.view.taint_rules.values():
             if rule.guards:
@@ -141,11 +153,25 @@ class Decider:
             if pool.meta.deleting is not None and not held(pool, scene):
                 work.want(pool.meta.uid, "let go", release_pool(pool, mine), ORDER_GUARD)
                 continue
-            show_pool(pool, scene, work)
+            suspects = [claim for claim in self._suspects(scene) if asked_pool(claim, default) == pool.meta.name]
+            show_pool(pool, decide_quarantine(pool, suspects, scene), scene, work)
             guard = self._guard(pool, mine, scene)
             work.wake(guard.wake_at)
             for name, steps in guard.batches.items():
                 work.want(f"{pool.meta.uid}/guard/{name}", "guard", steps, ORDER_GUARD)
+
+    def _suspects(self, scene: Scene) -> list[ClaimFacts]:
+        """Claims whose status tells of a hook that failed for good, or of a node that is given up."""
+        claims = scene.view.claims
+        if claims is not self._watched:
+            for uid in changed_keys(self._watched, claims):
+                claim = claims.get(uid)
+                failed = claim is not None and any(
+                    run.get("phase") == HookPhase.FAILED for entry in entries(claim) for run in entry.get("hooks") or ()
+                )
+                (self._failed.add if failed else self._failed.discard)(uid)
+            self._watched = claims
+        return [claims[uid] for uid in sorted(self._failed | set(scene.abandoned)) if uid in claims]
 
     def _guard(self, pool: PoolFacts, rules: list[TaintRuleFacts], scene: Scene) -> GuardWork:
         view = scene.view

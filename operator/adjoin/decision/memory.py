@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from adjoin.api.names import LABEL_POD
 from adjoin.decision.scene import Scene
 from adjoin.facts import ClaimFacts
-from adjoin.holdings import read_evictions
+from adjoin.holdings import read_evictions, read_placed
 from adjoin.intents import Intent
 from adjoin.inventory import asked_pool
-from adjoin.lifecycle import entries
+from adjoin.lifecycle import Relations, entries
 from adjoin.status import Evicted
 from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.results import ClaimPlan
 
-_COMPARED = (str, float, tuple, ClaimPlan, Evicted, dict)
+_COMPARED = (str, float, tuple, frozenset, ClaimPlan, Evicted, dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,6 +47,11 @@ def nodes_of(claim: ClaimFacts) -> tuple[str, ...]:
     return tuple(str(entry.get("node") or "") for entry in entries(claim))
 
 
+def _uid(relations: Relations, pool: str) -> str:
+    known = relations.pools.get(pool)
+    return known.meta.uid if known is not None else ""
+
+
 def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[object, ...]:
     """Everything that a decision on one claim depends on, apart from the time."""
     relations, inventory, meta = scene.relations, scene.inventory, claim.meta
@@ -71,6 +76,16 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
     if relations.lingering:
         facts += [relations.lingering.get(each.labels.get(LABEL_POD, "")) for each in owned]
         facts += relations.ghosts.get((meta.namespace, meta.name), ())
+    facts += [
+        scene.abandoned.get(meta.uid),
+        scene.locked.get(pool_uid) if (pool_uid := _uid(relations, pool)) else None,
+    ]
+    if relations.hook_claims:
+        for replica in read_placed(claim.status):
+            for device in replica.devices:
+                facts += relations.hook_claims.get(device.id, ())
+    for job in relations.workshop.of_subject(meta.uid):
+        facts += (job, *relations.workshop.pods.get(job.meta.uid, ()))
     for node in nodes:
         facts += (inventory.devices.get(node), inventory.nodes.get(node), scene.boot_ids.get(node))
     return tuple(facts)

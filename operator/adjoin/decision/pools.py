@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from adjoin.decision.scene import ORDER_SHOW, Scene, Work, turn
+from adjoin.api.names import ANNOTATION_RELEASE
+from adjoin.decision.quarantine import Quarantine
+from adjoin.decision.scene import ORDER_RELEASE, ORDER_SHOW, Scene, Work, turn
+from adjoin.delivery import begin, event_step
 from adjoin.facts import PoolFacts
 from adjoin.holdings import read_placed
-from adjoin.intents import Kind, Step, Verb
+from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.inventory import asked_pool
 from adjoin.lifecycle import entries
 from adjoin.status import merge_patch, pool_gist, pool_status
@@ -38,21 +41,37 @@ def held(pool: PoolFacts, scene: Scene) -> bool:
     )
 
 
-def show_pool(pool: PoolFacts, scene: Scene, work: Work) -> None:
-    """The pool's status, where it differs. Counts alone wait for the pool's turn."""
+def show_pool(pool: PoolFacts, quarantine: Quarantine, scene: Scene, work: Work) -> None:
+    """The pool's status, where it differs, and what its quarantine needs. Counts alone wait for the pool's turn."""
     report = scene.inventory.reports.get(pool.meta.name)
     if report is None:
         return
-    name = pool.meta.name
-    status = pool_status(pool, report, scene.plan.pools.get(name), scene.fragmentation.get(name, {}), scene.now)
+    name, meta = pool.meta.name, pool.meta
+    work.wake(quarantine.wake_at)
+    status = pool_status(
+        pool,
+        report,
+        scene.plan.pools.get(name),
+        scene.fragmentation.get(name, {}),
+        scene.now,
+        quarantine.entries,
+    )
     patch = merge_patch(pool.status, status)
-    if not patch:
-        return
-    if pool_gist(status) == pool_gist(pool.status):
-        due, next_turn = turn(pool.meta.uid, POOL_COUNTS_SECONDS, scene.now)
+    urgent = quarantine.entries is not None or bool(quarantine.tasks) or quarantine.answered
+    if patch and not urgent and pool_gist(status) == pool_gist(pool.status):
+        due, next_turn = turn(meta.uid, POOL_COUNTS_SECONDS, scene.now)
         if not due:
             work.wake(next_turn)
-            return
-    meta = pool.meta
-    step = Step(Verb.PATCH_STATUS, Kind.DEVICE_POOL, "", meta.name, meta.uid, meta.version, {"status": patch})
-    work.want(meta.uid, "show pool", (step,), ORDER_SHOW)
+            patch = {}
+    steps: list[Step] = []
+    if patch:
+        steps.append(
+            Step(Verb.PATCH_STATUS, Kind.DEVICE_POOL, "", meta.name, meta.uid, meta.version, {"status": patch})
+        )
+    if quarantine.answered:
+        version = FROM_PREVIOUS if steps else meta.version
+        body = {"metadata": {"annotations": {ANNOTATION_RELEASE: None}}}
+        steps.append(Step(Verb.PATCH, Kind.DEVICE_POOL, "", meta.name, meta.uid, version, body))
+    steps += [step for task in quarantine.tasks for step in begin(task, scene.relations, scene.now)]
+    steps += [event_step(Kind.DEVICE_POOL, meta, each, "Quarantine", scene.now) for each in quarantine.notices]
+    work.want(meta.uid, "show pool", steps, ORDER_RELEASE if urgent else ORDER_SHOW)

@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from adjoin.cache import View
+from adjoin.facts import PoolFacts
 from adjoin.intents import Intent, Step
-from adjoin.inventory import Inventory
+from adjoin.inventory import Inventory, device_key
 from adjoin.lifecycle import Relations
 from adjoin.status import Evicted
+from adjoin_allocator.model import PlacedDevice
 from adjoin_allocator.results import Plan
+from adjoin_allocator.snapshot import Snapshot
 
 ORDER_GUARD, ORDER_RELEASE, ORDER_PLACE, ORDER_SHOW, ORDER_TELL = range(5)
 _WINDOW = 0.25
@@ -67,7 +70,8 @@ class Work:
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
     """What is the same for all claims of one decision. `fragmentation` is by pool and device name, `evicted` by UID
-    of the claim that has to give something."""
+    of the claim that has to give something, `abandoned` by UID of the claim whose replicas are on nodes that are given
+    up, `locked` by UID of the DevicePool whose status has the devices in quarantine."""
 
     view: View
     inventory: Inventory
@@ -78,3 +82,10 @@ class Scene:
     boot_ids: Mapping[str, str]
     now: float
     evicted: Mapping[str, Evicted]
+    snapshot: Snapshot
+    abandoned: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    locked: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def quarantined(self, pool: PoolFacts | None, placed: PlacedDevice) -> bool:
+        """Whether the pool's status says already that nobody gets the device."""
+        return pool is None or device_key(placed.hardware_id, placed.id) in self.locked.get(pool.meta.uid, ())

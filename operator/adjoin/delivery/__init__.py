@@ -9,6 +9,7 @@ chooses devices or takes them away.
 
 from adjoin.delivery.events import Notice, event_step
 from adjoin.delivery.guard import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
+from adjoin.delivery.hooks import HookDevice, Task, begin
 from adjoin.delivery.parts import Layout, Part, parts
 from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch
 from adjoin.delivery.resourceclaims import Cargo, Handover, hand_over
@@ -18,11 +19,14 @@ __all__ = [
     "Cargo",
     "GuardWork",
     "Handover",
+    "HookDevice",
     "Layout",
     "Notice",
     "Part",
     "Published",
+    "Task",
     "assign",
+    "begin",
     "event_step",
     "guard_work",
     "hand_over",

@@ -7,7 +7,7 @@ patch of the status. A ResourceClaim of that name which somebody else made is ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
@@ -72,28 +72,49 @@ class Handover:
     notice: Notice | None = None
 
 
-def _toleration(pool: str) -> dict[str, str]:
+def toleration(pool: str) -> dict[str, str]:
+    """What tolerates the guard of a pool."""
     return {"key": GUARD_TAINT, "operator": "Equal", "value": pool, "effect": "NoSchedule"}
 
 
-def _result(cargo: Cargo, request: str, device: Device) -> dict[str, Any]:
-    result: dict[str, Any] = {
-        "request": request,
-        "driver": device.id.driver,
-        "pool": device.id.pool,
-        "device": device.id.device,
-        "tolerations": [_toleration(cargo.pool)],
-    }
-    if binding := cargo.bindings.get(device.id):
-        # kube-scheduler reads them from the allocation alone: without them the pod starts before its device is there.
-        result |= {"bindingConditions": list(binding.ready), "bindingFailureConditions": list(binding.failed)}
-    if device.allow_multiple_allocations:
-        # The whole device is ours: kube-scheduler counts what is consumed, so all of it is.
-        name = "/".join((cargo.claim.meta.uid, str(cargo.index), *device.id))
-        result["shareID"] = str(uuid5(_SHARE_IDS, name))
-        if device.capacity:
-            result["consumedCapacity"] = {key: str(amount) for key, amount in sorted(device.capacity.items())}
-    return result
+def one_node(name: str) -> dict[str, Any]:
+    """A NodeSelector that only this node matches, in the shape that kube-scheduler writes."""
+    field = {"key": "metadata.name", "operator": "In", "values": [name]}
+    return {"nodeSelectorTerms": [{"matchFields": [field]}]}
+
+
+def allocation_results(
+    request: str, devices: Iterable[Device], pool: str, holder: str, bindings: Mapping[DeviceID, Binding] | None = None
+) -> list[dict[str, Any]]:
+    """Devices as the results of an allocation.
+
+    Args:
+        request: The ResourceClaim's request that they serve.
+        devices: Which.
+        pool: The DevicePool whose guard is tolerated.
+        holder: What tells this hold on a device from all others: share ids are made of it.
+        bindings: What kube-scheduler waits for before it binds the pod, by device.
+    """
+    results = []
+    for device in devices:
+        result: dict[str, Any] = {
+            "request": request,
+            "driver": device.id.driver,
+            "pool": device.id.pool,
+            "device": device.id.device,
+            "tolerations": [toleration(pool)],
+        }
+        if binding := (bindings or {}).get(device.id):
+            # kube-scheduler reads them from the allocation alone: without them the pod starts before its device is
+            # there.
+            result |= {"bindingConditions": list(binding.ready), "bindingFailureConditions": list(binding.failed)}
+        if device.allow_multiple_allocations:
+            # The whole device is ours: kube-scheduler counts what is consumed, so all of it is.
+            result["shareID"] = str(uuid5(_SHARE_IDS, "/".join((holder, *device.id))))
+            if device.capacity:
+                result["consumedCapacity"] = {key: str(amount) for key, amount in sorted(device.capacity.items())}
+        results.append(result)
+    return results
 
 
 _Hands = tuple[tuple[str, tuple[Device, ...]], ...]
@@ -130,7 +151,7 @@ def _object(cargo: Cargo, pod: PodFacts, name: str, hands: _Hands) -> dict[str, 
                             "deviceClassName": DEVICE_CLASS,
                             "allocationMode": "ExactCount",
                             "count": len(devices),
-                            "tolerations": [_toleration(cargo.pool)],
+                            "tolerations": [toleration(cargo.pool)],
                         },
                     }
                     for request, devices in hands
@@ -142,14 +163,17 @@ def _object(cargo: Cargo, pod: PodFacts, name: str, hands: _Hands) -> dict[str, 
 
 
 def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str, Any]:
-    field = {"key": "metadata.name", "operator": "In", "values": [cargo.node]}
+    holder = f"{cargo.claim.meta.uid}/{cargo.index}"
+    results = [
+        result
+        for request, devices in hands
+        for result in allocation_results(request, devices, cargo.pool, holder, cargo.bindings)
+    ]
     return {
         "status": {
             "allocation": {
-                "devices": {
-                    "results": [_result(cargo, request, device) for request, devices in hands for device in devices]
-                },
-                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
+                "devices": {"results": results},
+                "nodeSelector": one_node(cargo.node),
                 # Without it kube-scheduler would add one when it binds, and be refused: the allocation is immutable.
                 "allocationTimestamp": rfc3339(now),
             },

@@ -5,8 +5,21 @@ goes an `Inventory`. Nothing here decides who gets a device.
 """
 
 from adjoin.inventory.builder import InventoryBuilder
+from adjoin.inventory.changes import changed_keys
 from adjoin.inventory.pools import asked_pool
+from adjoin.inventory.quarantine import Locked, device_key, read_locked
 from adjoin.inventory.result import Finding, Inventory, PoolReport
 from adjoin.inventory.tenancy import own_tenant
 
-__all__ = ["Finding", "Inventory", "InventoryBuilder", "PoolReport", "asked_pool", "own_tenant"]
+__all__ = [
+    "Finding",
+    "Inventory",
+    "InventoryBuilder",
+    "Locked",
+    "PoolReport",
+    "asked_pool",
+    "changed_keys",
+    "device_key",
+    "own_tenant",
+    "read_locked",
+]

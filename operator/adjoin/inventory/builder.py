@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields, replace
 
+from adjoin.api.names import DRIVER
 from adjoin.cache import View
 from adjoin.facts import ConfigMapFacts, NodeFacts, TaintRuleFacts
 from adjoin.inventory.changes import changed_keys, updated
@@ -22,6 +23,7 @@ from adjoin.inventory.hosts import HostUse
 from adjoin.inventory.node_devices import NodeDevices, Overlap, Surroundings, node_devices, stable_order
 from adjoin.inventory.policy import policy_of
 from adjoin.inventory.pools import PoolRules, default_pools, prepare, read_matrices, same_rules, seniority
+from adjoin.inventory.quarantine import locked_by_node
 from adjoin.inventory.result import Inventory, PoolReport
 from adjoin.inventory.taints import DriverPoolRules, TaintRules, scopes
 from adjoin.inventory.tenancy import TenancyRules, prepare_tenancy
@@ -51,6 +53,7 @@ class InventoryBuilder:
         self._taint_rules = TaintRules()
         self._hosts = HostUse()
         self._tenancies: Mapping[str, TenancyRules] = {}
+        self._parameters: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
         self._rules: dict[Key, DriverPoolRules] = {}
         self._holders = Holders()
         self._sites: dict[str, NodeDevices] = {}
@@ -62,6 +65,7 @@ class InventoryBuilder:
         self._made: dict[str, tuple[PoolReport, Pool]] = {}
         self._stale_reports = True
         self._guard_served = False
+        self._locked: Mapping[str, Mapping[str, str]] = {}
 
     def build(self, view: View) -> Inventory:
         """The inventory of `view`. Costs a look at every object, and work only for what changed since the last call.
@@ -74,6 +78,7 @@ class InventoryBuilder:
         6. Held devices are found again on dirty nodes and where holders changed.
         7. Pools are put together with what was seen.
         """
+        locked = self._locked if view.pools is self._pool_facts else locked_by_node(view.pools.values())
         every = self._update_pools(view)
         dirty = self._driver_pools.update(view.slices)
         for key in self._driver_pools.vanished:
@@ -81,6 +86,8 @@ class InventoryBuilder:
         dirty |= self._update_taint_rules(view.taint_rules)
         dirty.update(changed_keys(self._known_nodes, view.nodes))
         self._known_nodes = view.nodes
+        dirty.update(name for name in {*self._locked, *locked} if self._locked.get(name) != locked.get(name))
+        self._locked = locked
         fuller = self._hosts.update(view.guests)
         if every:
             dirty.update(self._driver_pools.of_node, self._listing, self._sites, view.nodes)
@@ -98,6 +105,7 @@ class InventoryBuilder:
             pools={name: pool for name, (_, pool) in self._made.items()},
             reports={name: report for name, (report, _) in self._made.items()},
             tenancies=self._tenancies,
+            parameters=self._parameters,
             defaults=defaults,
             _found=self._found,
             _driver_pools=self._driver_pools.by_key,
@@ -125,6 +133,10 @@ class InventoryBuilder:
                 changed = True
         self._pools = pools
         self._tenancies = {name: prepare_tenancy(rules.facts.pool.spec.tenancy) for name, rules in pools.items()}
+        self._parameters = {
+            name: {each.name: each.values for each in rules.facts.pool.spec.lifecycle.parameters}
+            for name, rules in pools.items()
+        }
         listing: dict[str, list[PoolRules]] = {}
         for rules in pools.values():
             for node in rules.listed:
@@ -145,6 +157,10 @@ class InventoryBuilder:
             if not concerned.isdisjoint(scopes(*key)):
                 self._rules.pop(key, None)
                 nodes |= driver_pool.nodes
+        if any(rule.driver in ("", DRIVER) for rule in changed):
+            # Devices that no driver publishes are of a pool that has the name of their node.
+            unpublished = {*self._listing, *self._sites}
+            nodes.update(name for name in unpublished if not concerned.isdisjoint(scopes(DRIVER, name)))
         return nodes
 
     def _rules_for(self, key: Key) -> DriverPoolRules:
@@ -170,9 +186,11 @@ class InventoryBuilder:
                         (driver_pool, self._rules_for((driver_pool.driver, driver_pool.name)))
                         for driver_pool in self._driver_pools.on(name)
                     ),
+                    own_rules=self._taint_rules.for_driver_pool(DRIVER, name),
                     allocatable=facts.allocatable if facts is not None else {},
                     gpu_ids={pool: text.gpu_ids for pool, text in texts.items()},
                     guarding=self._cluster,
+                    locked=self._locked.get(name, {}),
                 )
             )
             speaks = bool(site.overlaps or site.parts or site.beyond)

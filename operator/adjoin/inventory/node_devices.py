@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from adjoin.api.names import DRIVER
@@ -35,18 +35,22 @@ class Surroundings:
         without an object,
             of which no labels are known, every pool that lists it.
         driver_pools: What drivers publish there, with the taint rules for it.
+        own_rules: The taint rules for devices that no driver publishes.
         allocatable: Extended resources of the node.
         gpu_ids: By pool the identities of GPU rows that stand beside its matrix.
         guarding: Devices of guarded pools are offered only once their guard stands.
+        locked: Why devices are in quarantine, by device key.
     """
 
     node: Node
     pools: tuple[PoolRules, ...]
     listing: tuple[PoolRules, ...]
     driver_pools: tuple[tuple[DriverPool, DriverPoolRules], ...]
+    own_rules: DriverPoolRules
     allocatable: Mapping[str, int]
     gpu_ids: Mapping[str, tuple[str, ...]]
     guarding: bool
+    locked: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +113,13 @@ def node_devices(site: Surroundings) -> NodeDevices:
     for driver_pool, rules in site.driver_pools:
         chosen = list(_published(site, driver_pool, overlaps, parts))
         for each, identity in zip(chosen, _identify(site, chosen), strict=True):
-            devices.append(_device(site, each, identity, _standing(site, each, rules, driver_pool.problem)))
+            standing = _locked(site, each, identity) or _standing(site, each, rules, driver_pool.problem)
+            devices.append(_device(site, each, identity, standing))
             identities[each.id] = identity
         by_drivers += chosen
     unpublished = list(_unpublished(site, by_drivers, overlaps, beyond)) if site.listing else []
     for each, identity in zip(unpublished, _identify(site, unpublished), strict=True):
-        standing = (
-            (Standing.OFFERED, "") if site.node.exists else (Standing.MISSING, f"node {site.node.name} is absent")
-        )
+        standing = _locked(site, each, identity) or _unpublished_standing(site, each)
         devices.append(_device(site, each, identity, standing))
         identities[each.id] = identity
     devices.sort(key=stable_order)
@@ -203,6 +206,14 @@ def _identify(site: Surroundings, chosen: Sequence[_Chosen]) -> list[Identity]:
     return identify(site.node.name, [(each.rules, each.published) for each in chosen])
 
 
+def _locked(site: Surroundings, each: _Chosen, identity: Identity) -> tuple[Standing, str] | None:
+    """In quarantine, by its hardware id or, where the record has none, by its name."""
+    if not site.locked:
+        return None
+    why = site.locked.get(identity.text) or site.locked.get("/".join(each.id))
+    return None if why is None else (Standing.QUARANTINED, why)
+
+
 def _standing(site: Surroundings, each: _Chosen, rules: DriverPoolRules, withheld: str) -> tuple[Standing, str]:
     name = each.published.name
     if each.published.taints or rules is not NO_RULES:
@@ -214,6 +225,13 @@ def _standing(site: Surroundings, each: _Chosen, rules: DriverPoolRules, withhel
     if site.guarding and each.rules.guarded and not rules.guarded(name, each.rules.name):
         return Standing.UNGUARDED, "no taint rule guards it yet"
     return Standing.OFFERED, ""
+
+
+def _unpublished_standing(site: Surroundings, each: _Chosen) -> tuple[Standing, str]:
+    if not site.node.exists:
+        return Standing.MISSING, f"node {site.node.name} is absent"
+    found = ailment((), site.own_rules.on(each.published.name))
+    return (Standing.UNHEALTHY, found) if found else (Standing.OFFERED, "")
 
 
 def _device(site: Surroundings, each: _Chosen, identity: Identity, standing: tuple[Standing, str]) -> Device:

@@ -127,6 +127,7 @@ class Inventory:
         default_pool: Name of the pool for claims that name none, or "".
         defaults: Names of all pools that are annotated as default, the one that counts first.
         tenancies: By pool who may claim, as which tenant.
+        parameters: By pool what claims may choose for its hooks: values by name.
     """
 
     nodes: Mapping[str, Node]
@@ -135,6 +136,7 @@ class Inventory:
     reports: Mapping[str, PoolReport]
     defaults: tuple[str, ...]
     tenancies: Mapping[str, TenancyRules]
+    parameters: Mapping[str, Mapping[str, tuple[str, ...]]]
     _found: Mapping[str, Found]
     _driver_pools: Mapping[Key, DriverPool]
 

@@ -6,41 +6,71 @@ UID), and in nothing else, so a fresh process reads the same. A replica is held 
 it, whatever happens to those ResourceClaims. Nothing here chooses devices, serves a pod or writes a status.
 """
 
+from adjoin.lifecycle.absence import given_up
 from adjoin.lifecycle.relations import (
     BUILTIN_FINALIZER,
     LABEL_REPLICA,
     Relations,
     precedence,
     relate,
-    rfc3339,
     seniority,
 )
-from adjoin.lifecycle.removal import add_finalizer, drop_finalizer, orphans, unreserve
+from adjoin.lifecycle.removal import add_finalizer, drop_finalizer, expel, orphans, unreserve
 from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review, runs_out_at
-from adjoin.lifecycle.uses import Use, entries, pinned_to, uses_of, wanted_replicas
+from adjoin.lifecycle.runs import (
+    Errand,
+    Progress,
+    Run,
+    Verdict,
+    Workshop,
+    advance,
+    blamed,
+    cut_short,
+    deadline_seconds,
+    read_runs,
+    run_entry,
+    sentence,
+)
+from adjoin.lifecycle.times import rfc3339
+from adjoin.lifecycle.uses import Use, entries, node_gone, pinned_to, uses_of, wanted_replicas
 
 __all__ = [
     "BUILTIN_FINALIZER",
     "LABEL_REPLICA",
+    "Errand",
     "Member",
+    "Progress",
     "Relations",
     "Review",
+    "Run",
     "Use",
+    "Verdict",
+    "Workshop",
     "add_finalizer",
+    "advance",
+    "blamed",
     "contested",
+    "cut_short",
+    "deadline_seconds",
     "device_entry",
     "drop_finalizer",
     "enter",
     "entries",
     "evicting",
+    "expel",
+    "given_up",
+    "node_gone",
     "orphans",
     "pinned_to",
     "precedence",
+    "read_runs",
     "relate",
     "review",
     "rfc3339",
+    "run_entry",
     "runs_out_at",
     "seniority",
+    "sentence",
     "unreserve",
     "uses_of",
     "wanted_replicas",

@@ -8,27 +8,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from functools import lru_cache
 
 from adjoin.api.names import ANNOTATION_REPLICA
 from adjoin.cache import View
 from adjoin.facts import ClaimFacts, PodFacts, PoolFacts, ResourceClaimFacts
+from adjoin.lifecycle.runs import Workshop, workshop
+from adjoin_allocator.model import DeviceID
 
 LABEL_REPLICA = ANNOTATION_REPLICA
 """On our ResourceClaims: which replica they hand over."""
 BUILTIN_FINALIZER = "resource.kubernetes.io/delete-protection"
 """Kubernetes' own on ResourceClaims: with it the allocation goes as soon as no pod is left."""
-
-
-def rfc3339(moment: float) -> str:
-    """`moment` (seconds since the epoch) as Kubernetes writes times, to the second."""
-    return _spelled(int(moment))
-
-
-@lru_cache(maxsize=64)
-def _spelled(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +33,8 @@ class Relations:
         resource_claims: Every ResourceClaim by (namespace, name).
         lingering: Until when a force-deleted pod still holds its devices, by pod UID.
         ghosts: Those pods as they were last seen, by (namespace, name of the claim).
+        workshop: Hook Jobs.
+        hook_claims: Allocated ResourceClaims of hooks, by device.
     """
 
     claims: Mapping[tuple[str, str], ClaimFacts]
@@ -53,6 +45,8 @@ class Relations:
     resource_claims: Mapping[tuple[str, str], ResourceClaimFacts]
     lingering: Mapping[str, float]
     ghosts: Mapping[tuple[str, str], tuple[PodFacts, ...]]
+    workshop: Workshop
+    hook_claims: Mapping[DeviceID, tuple[ResourceClaimFacts, ...]]
 
 
 def seniority(pod: PodFacts) -> tuple[float, str, str]:
@@ -75,6 +69,11 @@ def relate(view: View) -> Relations:
         # The owner makes it ours: a label alone could be anybody's.
         if resource_claim.owner:
             owned[resource_claim.owner].append(resource_claim)
+    hook_claims: defaultdict[DeviceID, list[ResourceClaimFacts]] = defaultdict(list)
+    for resource_claim in view.resource_claims.values():
+        if resource_claim.hook and resource_claim.allocated and resource_claim.meta.namespace == view.namespace:
+            for device in resource_claim.devices:
+                hook_claims[device].append(resource_claim)
     ghosts: defaultdict[tuple[str, str], list[PodFacts]] = defaultdict(list)
     for pod in view.ghosts.values():
         ghosts[pod.meta.namespace, pod.claim].append(pod)
@@ -87,4 +86,6 @@ def relate(view: View) -> Relations:
         resource_claims={(each.meta.namespace, each.meta.name): each for each in view.resource_claims.values()},
         lingering=view.lingering,
         ghosts={key: tuple(sorted(group, key=seniority)) for key, group in ghosts.items()},
+        workshop=workshop(view.jobs.values(), view.hook_pods.values()),
+        hook_claims={device: tuple(group) for device, group in hook_claims.items()},
     )

@@ -12,6 +12,7 @@ from adjoin.api.names import FINALIZER, LABEL_POD
 from adjoin.environment import ShareFacts
 from adjoin.facts import ClaimFacts, PoolFacts, ResourceClaimFacts
 from adjoin.intents import Kind, Step, Verb
+from adjoin.jobs import JobFacts
 from adjoin.lifecycle.relations import Relations
 from adjoin.lifecycle.uses import STRAY, Use
 
@@ -25,7 +26,7 @@ def unreserve(resource_claim: ResourceClaimFacts) -> tuple[Step, ...]:
     return (Step(Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM, meta.namespace, meta.name, meta.uid, meta.version, body),)
 
 
-def drop_finalizer(kind: Kind, meta_of: ClaimFacts | PoolFacts | ResourceClaimFacts | ShareFacts) -> Step:
+def drop_finalizer(kind: Kind, meta_of: ClaimFacts | PoolFacts | ResourceClaimFacts | ShareFacts | JobFacts) -> Step:
     """Takes our finalizer off and leaves those of others."""
     meta = meta_of.meta
     remaining = [each for each in meta_of.finalizers if each != FINALIZER]

@@ -18,14 +18,17 @@ from adjoin.facts import ClaimFacts, PodFacts, Raw
 from adjoin.holdings import is_released, read_placed
 from adjoin.intents import Step
 from adjoin.inventory import Inventory
-from adjoin.lifecycle.relations import Relations, precedence, rfc3339
+from adjoin.lifecycle.relations import Relations, precedence
 from adjoin.lifecycle.removal import end, expel
+from adjoin.lifecycle.runs import Run, read_runs
+from adjoin.lifecycle.times import rfc3339
 from adjoin.lifecycle.uses import STRAY, Use, entries, uses_of, wanted_replicas
 from adjoin_allocator.model import Claim, DeviceID, Hold, PlacedDevice, PlacedShare
 from adjoin_allocator.results import Placement
 from adjoin_allocator.terms import HoldKind, ReplicaState
 
-_WANTED_STATES = (ReplicaState.READY, ReplicaState.IN_USE)
+_SOUND = (ReplicaState.READY, ReplicaState.IN_USE)
+_KEPT = (ReplicaState.ALLOCATED, ReplicaState.INITIALIZING, *_SOUND)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +40,8 @@ class Member:
         state: The state it is in now.
         uses: Whom it serves; at most one pod unless something went wrong.
         lost: The device or devices that an older holder has too, in words; empty for a sound replica.
+        leaving: It does not stay: once nobody has anything of it any more, its devices are cleaned and it goes.
+        runs: What is recorded of hooks on its devices.
     """
 
     index: int
@@ -44,6 +49,8 @@ class Member:
     state: ReplicaState
     uses: tuple[Use, ...] = ()
     lost: str = ""
+    leaving: bool = False
+    runs: tuple[Run, ...] = ()
 
     @property
     def node(self) -> str:
@@ -53,12 +60,17 @@ class Member:
     @property
     def sound(self) -> bool:
         """It is wanted and may serve a pod."""
-        return self.state in _WANTED_STATES
+        return self.state in _SOUND
+
+    @property
+    def kept(self) -> bool:
+        """It is wanted: who has it keeps it, also while its devices are prepared again."""
+        return self.state in _KEPT
 
     @property
     def serves(self) -> PodFacts | None:
         """The live pod that the replica is for, None while it is free or leaving."""
-        live = [use.pod for use in self.uses if use.pod is not None and use.live] if self.sound else []
+        live = [use.pod for use in self.uses if use.pod is not None and use.live] if self.kept else []
         return min(live, key=precedence, default=None)
 
 
@@ -67,17 +79,17 @@ class Review:
     """The next step of one claim.
 
     Attributes:
-        members: Replicas that keep their place in the status, by index.
+        members: Replicas of the status, by index; of a leaving one that nobody uses nothing but its devices is left.
         users: UIDs of all pods that have, or had, something of the claim's; strays are among them.
         removals: Requests that take users and their ResourceClaims away, in order.
-        finished: The claim is deleted and nothing is left to wait for: its finalizer may go.
+        unused: Nobody has, or had, anything of the claim's any more.
         wake_at: When this must be looked at again although nothing changed, or None.
     """
 
     members: tuple[Member, ...]
     users: frozenset[str]
     removals: tuple[Step, ...]
-    finished: bool
+    unused: bool
     wake_at: float | None
 
 
@@ -102,16 +114,13 @@ def share_entry(share: PlacedShare) -> dict[str, Any]:
     return {"name": share.name, **{name: amount for name, amount in amounts.items() if amount is not None}}
 
 
-def enter(placement: Placement, now: float, boot_id: str) -> dict[str, Any]:
-    """The status entry of a new placement. There are no hooks, so it is Ready at once."""
-    moment = rfc3339(now)
-    entry: dict[str, Any] = {"index": placement.index, "node": placement.node, "state": ReplicaState.READY.value}
+def enter(placement: Placement, now: float) -> dict[str, Any]:
+    """The status entry of a new placement, whose devices nothing has been done to yet."""
+    entry: dict[str, Any] = {"index": placement.index, "node": placement.node, "state": ReplicaState.ALLOCATED.value}
     if placement.locality:
         entry["locality"] = dict(placement.locality)
     entry["devices"] = [device_entry(device) for device in placement.devices]
-    entry["allocatedAt"] = entry["readyAt"] = entry["idleSince"] = moment
-    if boot_id:
-        entry["bootID"] = boot_id
+    entry["allocatedAt"] = rfc3339(now)
     return entry
 
 
@@ -170,7 +179,10 @@ def evicting(claim: ClaimFacts) -> frozenset[int]:
 
 
 def _state(entry: Raw, uses: tuple[Use, ...]) -> ReplicaState:
-    """State of a wanted, sound replica. It is InUse from the binding of its pod until nothing of that pod is left."""
+    """State of a wanted replica. It is InUse from the binding of its pod until nothing of that pod is left. Whether its
+    devices are prepared is not looked at here."""
+    if entry.get("state") in (ReplicaState.ALLOCATED, ReplicaState.INITIALIZING):
+        return ReplicaState(entry["state"])
     if any(use.bound for use in uses):
         return ReplicaState.IN_USE
     if uses and entry.get("state") == ReplicaState.IN_USE:
@@ -185,14 +197,13 @@ def review(
     lost: Mapping[int, str],
     now: float,
     evicted: Collection[int] = (),
-    *,
-    nominated: bool = True,
+    given_up: Collection[int] = (),
 ) -> Review:
     """What becomes of the replicas that a claim has, and whom that removes.
 
-    A deleted claim, a replica beyond `replicas`, one that lost a device and one that is `evicted` are leaving: their
-    users are removed, and the replica is dropped when nothing of them is left; an evicted one not before it is recorded
-    (`nominated`) for whom its devices are.
+    A deleted claim, a replica beyond `replicas`, one that lost a device or whose devices could not be prepared and one
+    that is `evicted` or `given_up` (its node is out of reach) are leaving: their users are removed, and the replica may
+    go when nothing of them is left.
     """
     deleted = claim.meta.deleting is not None
     wanted = wanted_replicas(claim)
@@ -205,29 +216,23 @@ def review(
         index = int(entry.get("index") or 0)
         mine = tuple(uses[index])
         loss = lost.get(index, "")
-        failed = bool(loss) or entry.get("state") == ReplicaState.FAILED
-        if deleted:
-            members.append(Member(index, entry, ReplicaState.RELEASING, mine))
-        elif index >= wanted:
-            if mine:
-                members.append(Member(index, entry, ReplicaState.RELEASING, mine))
-        elif index in evicted:
-            # It says so for one write at least, and by then the devices are spoken for.
-            if mine or not nominated or entry.get("state") != ReplicaState.RELEASING:
-                members.append(Member(index, entry, ReplicaState.RELEASING, mine))
+        failed = bool(loss) or index in given_up or entry.get("state") == ReplicaState.FAILED
+        runs = read_runs(entry.get("hooks"))
+        if deleted or index >= wanted or index in evicted:
+            state = ReplicaState.RELEASING
         elif failed:
-            # It says so for one write at least; without users it is planned anew after that.
-            if mine or entry.get("state") != ReplicaState.FAILED:
-                members.append(Member(index, entry, ReplicaState.FAILED, mine, loss))
+            state = ReplicaState.FAILED
         else:
-            members.append(Member(index, entry, _state(entry, mine), mine))
+            members.append(Member(index, entry, _state(entry, mine), mine, runs=runs))
+            continue
+        members.append(Member(index, entry, state, mine, loss, leaving=True, runs=runs))
     served = {member.serves.meta.uid for member in members if member.serves is not None}
-    sound = {member.index for member in members if member.sound}
+    kept = {member.index for member in members if member.kept}
     everybody = [use for index in sorted(uses) for use in uses[index]]
     for use in everybody:
         if not use.live:
             removals += end(use, now)
-        elif use.pod_uid not in served and (deleted or use.at_gate or use.index not in (STRAY, *sound)):
+        elif use.pod_uid not in served and (deleted or use.at_gate or use.index not in (STRAY, *kept)):
             # A stray that runs is left alone: whatever it has is not what this claim holds.
             removals += expel(use, deleted=deleted)
     ends = [use.lingers_until for use in everybody if not use.live and use.lingers_until is not None]
@@ -236,6 +241,6 @@ def review(
         members=tuple(members),
         users=frozenset(use.pod_uid for use in everybody),
         removals=tuple(removals),
-        finished=deleted and not everybody,
+        unused=not everybody,
         wake_at=min(waits, default=None),
     )

@@ -18,7 +18,7 @@ from adjoin.holdings import is_released, read_placed
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import LABEL_REPLICA, Relations
 from adjoin.traces import USED_STATES
-from adjoin_allocator.model import DeviceID
+from adjoin_allocator.model import DeviceID, Node
 
 STRAY = -1
 """Index of a use that belongs to no replica that the claim has."""
@@ -109,6 +109,11 @@ def pinned_to(pod: PodFacts) -> frozenset[str]:
     )
 
 
+def node_gone(node: Node | None) -> bool:
+    """Whether nothing can run on the node any more: it has no object, or somebody vouches for it by a taint."""
+    return node is None or not node.exists or any(taint.key == OUT_OF_SERVICE for taint in node.taints)
+
+
 def _lingers(entry: Raw | None, pod_uid: str, relations: Relations, inventory: Inventory) -> float | None:
     """Until when a pod that is gone may still run. Nobody has seen its containers end on a node that is not ready
     or is being deleted: only the end of the node, its return, or its out-of-service taint tells.
@@ -117,7 +122,7 @@ def _lingers(entry: Raw | None, pod_uid: str, relations: Relations, inventory: I
     """
     node = inventory.nodes.get(str(entry.get("node") or "")) if entry is not None else None
     if entry is not None and node is not None:
-        if not node.exists or any(taint.key == OUT_OF_SERVICE for taint in node.taints):
+        if node_gone(node):
             return None
         if entry.get("state") in USED_STATES and (node.deleting or not node.ready):
             return math.inf

@@ -5,7 +5,16 @@ In come facts, reviewed replicas and the plan; out go whole statuses and the pat
 Where nothing differs there is no patch. Nothing here decides anything.
 """
 
-from adjoin.status.claims import Ailing, Evicted, claim_notice, claim_phase, claim_status, gist, nomination_entries
+from adjoin.status.claims import (
+    Ailing,
+    Evicted,
+    claim_notice,
+    claim_phase,
+    claim_status,
+    gist,
+    nomination_entries,
+    standing_failures,
+)
 from adjoin.status.conditions import merge_patch
 from adjoin.status.fragmentation import Fragmentation
 from adjoin.status.pools import pool_gist, pool_status
@@ -25,4 +34,5 @@ __all__ = [
     "pool_status",
     "share_problem",
     "share_status",
+    "standing_failures",
 ]

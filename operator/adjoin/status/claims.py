@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adjoin.api.claim_status import ClaimCondition, Phase
+from adjoin.api.claim_status import ClaimCondition, HookPhase, HookStage, Phase
 from adjoin.api.names import LABEL_CLAIM
 from adjoin.delivery.events import Notice
 from adjoin.facts import ClaimFacts, Raw
-from adjoin.holdings import is_released, read_evictions
-from adjoin.lifecycle import Member, device_entry, rfc3339, wanted_replicas
+from adjoin.holdings import exhausted, is_released, read_evictions
+from adjoin.lifecycle import Member, device_entry, rfc3339, run_entry, sentence, wanted_replicas
 from adjoin.status.conditions import Condition, compact, conditions
 from adjoin_allocator.results import ClaimPlan, Code
 from adjoin_allocator.terms import ReplicaState
@@ -62,7 +62,22 @@ class Ailing:
 WELL = Ailing()
 
 
-def claim_phase(claim: ClaimFacts, members: Sequence[Member]) -> Phase:
+def standing_failures(claim: ClaimFacts, members: Sequence[Member], fresh: Sequence[Raw]) -> list[dict[str, Any]]:
+    """`status.failures`: those of the spec as it is now, counted on, less those of replicas that have become ready."""
+    kept = {
+        int(each.get("index") or 0): dict(each)
+        for each in claim.status.get("failures") or ()
+        if each.get("generation") == claim.meta.generation
+    }
+    for failure in fresh:
+        index = int(failure["index"])
+        kept[index] = {"index": index, "count": kept.get(index, {}).get("count", 0) + 1, **failure}
+    ready = {member.index for member in members if member.sound}
+    wanted = wanted_replicas(claim)
+    return [compact(kept[index]) for index in sorted(kept) if index not in ready and index < wanted]
+
+
+def claim_phase(claim: ClaimFacts, members: Sequence[Member], failures: Sequence[Raw] = ()) -> Phase:
     """The phase, from the replicas that the claim will have."""
     if claim.meta.deleting is not None:
         return Phase.RELEASING
@@ -72,7 +87,7 @@ def claim_phase(claim: ClaimFacts, members: Sequence[Member]) -> Phase:
         return Phase.RELEASING if members else Phase.RELEASED
     wanted = wanted_replicas(claim)
     states = {member.index: member.state for member in members if member.index < wanted}
-    if ReplicaState.FAILED in states.values():
+    if ReplicaState.FAILED in states.values() or exhausted(failures) is not None:
         return Phase.FAILED
     leaving = [index for index, state in states.items() if state is ReplicaState.RELEASING]
     if leaving and len(leaving) == len(states):
@@ -89,6 +104,8 @@ def _entry(member: Member, boot_id: str, now: float) -> dict[str, Any]:
     entry = dict(member.entry)
     before = entry.get("state")
     entry["state"] = member.state.value
+    if member.runs:
+        entry["hooks"] = [run_entry(run) for run in member.runs]
     if member.state is ReplicaState.READY:
         entry.setdefault("readyAt", rfc3339(now))
         if before != ReplicaState.READY or "idleSince" not in entry:
@@ -113,6 +130,8 @@ def _conditions(
     ailing: Ailing,
     evicted: Evicted | None,
     over: bool,
+    failures: Sequence[Raw],
+    waits: Sequence[str],
 ) -> list[Condition]:
     wanted = wanted_replicas(claim)
     placed = sum(member.index < wanted for member in members)
@@ -123,11 +142,17 @@ def _conditions(
     if phase is Phase.PENDING and not reasons:
         why, text = "Planning", f"{placed} of {_count(wanted, 'replica')} placed"
     elif phase is Phase.FAILED:
-        why = "Conflict"
-        text = "; ".join(f"replica {member.index}: {member.lost}" for member in lost) or "a replica lost a device"
+        why, text = _why_failed(members, lost, failures)
     elif phase is Phase.RELEASING:
         users = sum(use.live for member in members for use in member.uses)
-        text = f"waits for {_count(users, 'pod')} to end" if users else "waits for its ResourceClaims to go"
+        hooks = [run for member in members for run in member.runs if run.stage is HookStage.CLEANUP and not run.over]
+        text = "waits for its ResourceClaims to go"
+        if users:
+            text = f"waits for {_count(users, 'pod')} to end"
+        elif hooks:
+            text = f"waits for cleanup hook {hooks[0].hook}, attempt {hooks[0].attempt}"
+        if waits:
+            text = f"{text}; {waits[0]}"
     found: list[Condition] = []
     if phase is Phase.RELEASED:
         text = f"its maxRuntime of {claim.claim.spec.max_runtime} is over; a change of its spec starts it anew"
@@ -139,14 +164,29 @@ def _conditions(
             Condition(ClaimCondition.INITIALIZED, False, why, text),
             Condition(ClaimCondition.READY, False, why, text),
         ]
-        stalled = phase is Phase.PENDING and why in STALLED
+        stalled = (phase is Phase.PENDING and why in STALLED) or (
+            phase is Phase.FAILED and exhausted(failures) is not None
+        )
         kind = ClaimCondition.STALLED if stalled else ClaimCondition.RECONCILING
         found.append(Condition(kind, True, why, text))
-    else:
+    elif phase in (Phase.ALLOCATED, Phase.INITIALIZING):
         text = f"{_count(placed, 'replica')} placed"
+        hooked = _preparing(members, waits)
         found += [
             Condition(ClaimCondition.ALLOCATED, True, "Placed", text),
-            Condition(ClaimCondition.INITIALIZED, True, "NoHooks", "the pool has no hooks"),
+            Condition(ClaimCondition.INITIALIZED, False, phase.value, hooked),
+            Condition(ClaimCondition.READY, False, phase.value, hooked),
+            Condition(ClaimCondition.RECONCILING, True, phase.value, hooked),
+        ]
+    else:
+        text = f"{_count(placed, 'replica')} placed"
+        prepared = any(run.stage is HookStage.INIT for member in members for run in member.runs)
+        words = (
+            ("HooksSucceeded", "all init hooks succeeded") if prepared else ("NoHooks", "the pool has no init hooks")
+        )
+        found += [
+            Condition(ClaimCondition.ALLOCATED, True, "Placed", text),
+            Condition(ClaimCondition.INITIALIZED, True, *words),
             Condition(ClaimCondition.READY, True, phase.value, text),
         ]
     if ailing.missing:
@@ -170,6 +210,38 @@ def _conditions(
                 text, reason = str(stored.get("message") or ""), str(stored.get("reason") or "Preempted")
                 found.append(Condition(ClaimCondition.EVICTED, True, reason, text))
     return found
+
+
+def _why_failed(members: Sequence[Member], lost: Sequence[Member], failures: Sequence[Raw]) -> tuple[str, str]:
+    if lost:
+        return "Conflict", "; ".join(f"replica {member.index}: {member.lost}" for member in lost)
+    last = exhausted(failures)
+    if last is not None:
+        text = f"replica {last.get('index')}: hook {last.get('hook')} failed on {last.get('count')} sets of devices"
+        said = f": {last['message']}" if last.get("message") else ""
+        return "InitFailed", f"{text}, last on node {last.get('node')}{said}; a change of the claim's spec begins anew"
+    for member in members:
+        failed = next((run for run in member.runs if run.phase is HookPhase.FAILED), None)
+        if failed is not None and member.state is ReplicaState.FAILED:
+            said = sentence(failed.message)
+            where = f"replica {member.index}: hook {failed.hook} failed on node {member.node}"
+            return "InitFailed", f"{where}{f': {said}' if said else ''}; it is planned again"
+    nodes = ", ".join(sorted({member.node for member in members if member.state is ReplicaState.FAILED}))
+    return (
+        "NodeLost",
+        f"node {nodes} cannot be reached; its replicas are planned again" if nodes else "a replica is lost",
+    )
+
+
+def _preparing(members: Sequence[Member], waits: Sequence[str]) -> str:
+    """What the replicas that are not ready wait for."""
+    if waits:
+        return waits[0]
+    for member in members:
+        run = next((run for run in member.runs if run.stage is HookStage.INIT and not run.over), None)
+        if run is not None and member.kept and not member.sound:
+            return f"hook {run.hook} on replica {member.index}, node {member.node}, attempt {run.attempt}"
+    return "its devices are prepared"
 
 
 def _evictions(stored: Raw, evicted: Evicted | None, now: float) -> list[dict[str, Any]]:
@@ -201,6 +273,8 @@ def claim_status(
     now: float,
     evicted: Evicted | None = None,
     over: bool = False,
+    failures: Sequence[Raw] = (),
+    waits: Sequence[str] = (),
 ) -> dict[str, Any]:
     """The whole status as it should stand, given the replicas that the claim will have.
 
@@ -213,10 +287,12 @@ def claim_status(
         now: For times of what changes.
         evicted: Replicas that this decision takes from it.
         over: Its time is over from now on.
+        failures: `status.failures` as it should stand.
+        waits: What replicas cannot go on for, in words.
     """
     stored = claim.status
     wanted = wanted_replicas(claim)
-    phase = claim_phase(claim, members)
+    phase = claim_phase(claim, members, failures)
     missing = phase is Phase.PENDING
     reasons: list[dict[str, Any]] = []
     if missing:
@@ -227,14 +303,13 @@ def claim_status(
     gap = plan.gap if plan is not None and plan.gap is not None else (stored.get("allocation") or {}).get("gap")
     replicas = [_entry(member, boot_ids.get(member.node, ""), now) for member in members]
     allocation = compact({"gap": None if missing else gap, "replicas": replicas}) if replicas else {}
+    found = _conditions(claim, phase, members, reasons, ailing, evicted, over, failures, waits)
     ready = sum(member.sound and member.index < wanted for member in members)
     return compact(
         {
             "observedGeneration": claim.meta.generation,
             "phase": phase.value,
-            "conditions": conditions(
-                _conditions(claim, phase, members, reasons, ailing, evicted, over), stored, claim.meta.generation, now
-            ),
+            "conditions": conditions(found, stored, claim.meta.generation, now),
             "replicas": len(members),
             "readyReplicas": ready,
             "selector": f"{LABEL_CLAIM}={claim.meta.name}",
@@ -242,6 +317,7 @@ def claim_status(
             "nearest": plan.nearest if missing and plan is not None else None,
             "nominated": nomination_entries(plan) if missing else [],
             "evictions": _evictions(stored, evicted, now),
+            "failures": list(failures),
             "allocation": allocation,
         }
     )

@@ -28,9 +28,14 @@ def _mismatch(mismatches: Sequence[Mismatch]) -> Condition:
 
 
 def pool_status(
-    pool: PoolFacts, report: PoolReport, plan: PoolPlan | None, fragmentation: Mapping[str, float], now: float
+    pool: PoolFacts,
+    report: PoolReport,
+    plan: PoolPlan | None,
+    fragmentation: Mapping[str, float],
+    now: float,
+    quarantined: Sequence[Raw] | None = None,
 ) -> dict[str, Any]:
-    """The whole status as it should stand."""
+    """The whole status as it should stand; `quarantined` is None where that list stays as it is."""
     found = [Condition(each.type, each.holds, each.reason, each.message) for each in report.findings]
     if plan is not None and plan.mismatches:
         found.append(_mismatch(plan.mismatches))
@@ -44,6 +49,7 @@ def pool_status(
             "fragmentation": {name: fragmentation[name] for name in counts if name in fragmentation},
             "gap": None if plan is None else plan.gap,
             "tenants": [] if plan is None else _tenants(pool, plan),
+            "quarantined": list(pool.status.get("quarantined") or () if quarantined is None else quarantined),
         }
     )
 

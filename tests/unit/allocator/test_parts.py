@@ -186,8 +186,8 @@ REFUSALS = {
     "more than any card": (
         make.part("200Gi"),
         {},
-        Code.INSUFFICIENT_DEVICES,
-        "needs 200Gi of one gpu, the largest gives 80Gi",
+        Code.SHARE_UNAVAILABLE,
+        "needs 200Gi of one gpu, the largest in DeviceShare half gives 80Gi",
     ),
     "more cards than any node": (make.part(milli=1, count=3), {}, Code.INSUFFICIENT_DEVICES, "best node has 2"),
     "no card that the share may split": (

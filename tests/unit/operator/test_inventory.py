@@ -420,6 +420,31 @@ class TestOtherSources:
         listed = [{"name": each, "devices": devices} for each in nodes]
         return {"name": "gpu", "type": "GPU", "source": {"static": {"nodes": listed}}}
 
+    @pytest.mark.parametrize(
+        ("selector", "tainted"),
+        [
+            pytest.param({"driver": "adjoin.dev"}, ["g0", "g1", "g2"], id="our driver"),
+            pytest.param({"driver": "adjoin.dev", "pool": "n1", "device": "g1"}, ["g1"], id="a device"),
+            pytest.param({"device": "g2"}, ["g2"], id="a device name in any pool"),
+            pytest.param({"pool": "n2"}, [], id="another node"),
+            pytest.param({"driver": GPU}, [], id="another driver"),
+        ],
+    )
+    def test_taint_rules_mean_static_devices_too(self, selector: dict[str, str], tainted: list[str]) -> None:
+        rule = {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceTaintRule",
+            "metadata": {"name": "broken", "uid": "broken"},
+            "spec": {"taint": TAINT, "deviceSelector": selector},
+        }
+        pool, builder = devicepool(devices=[self.static("n1")]), InventoryBuilder()
+        before = view_of(pool, node())
+        builder.build(before)
+        after = builder.build(view_of(pool, node(), rule, before=before))
+        for inventory in (after, build(pool, node(), rule)):
+            found = standings(inventory)
+            assert [name for name in found if found[name] is Standing.UNHEALTHY] == tainted
+
     def counted_node(self, count: int) -> dict[str, Any]:
         made = node()
         made["status"]["allocatable"] = {"nvidia.com/gpu": str(count), "cpu": "8"}

@@ -147,7 +147,13 @@ DELETE, CLEAR, LET_GO = ("delete", "ResourceClaim"), ("patch status", "ResourceC
             [],
             id="scaled away: the user is leaving",
         ),
-        pytest.param(deviceclaim(replicas=0, status=allocation(replica())), [], {}, [], id="scaled away without users"),
+        pytest.param(
+            deviceclaim(replicas=0, status=allocation(replica())),
+            [],
+            {0: "Releasing"},
+            [],
+            id="scaled away without users",
+        ),
         pytest.param(
             deviceclaim(replicas=0, status=allocation(replica())),
             [pod(), delivered()],
@@ -246,7 +252,8 @@ def test_next_state_of_a_replica(
     ],
 )
 def test_when_a_deleted_claim_may_go(claim: Obj, others: list[Obj], finished: bool) -> None:
-    assert reviewed(claim, *others).finished is finished
+    found = reviewed(claim, *others)
+    assert (bool(claim["metadata"].get("deletionTimestamp")) and found.unused) is finished
 
 
 def test_a_pod_of_another_namespace_is_never_removed() -> None:
@@ -302,7 +309,8 @@ def test_a_replica_that_lost_a_device_fails_until_its_users_are_gone() -> None:
     assert states(reviewed(claim, lost=lost)) == {0: "Failed"}
     failed = deviceclaim(status=allocation(replica(state="Failed"), phase="Failed"))
     assert states(reviewed(failed, running(), delivered())) == {0: "Failed"}
-    assert states(reviewed(failed)) == {}
+    alone = reviewed(failed)
+    assert (states(alone), alone.unused, alone.members[0].leaving) == ({0: "Failed"}, True, True)
 
 
 def test_evictions_and_deletions_mean_the_pod_by_uid() -> None:
@@ -422,20 +430,16 @@ def test_a_device_in_a_foreign_allocation_is_the_foreign_claims() -> None:
 
 def test_entry_of_a_new_placement() -> None:
     device = PlacedDevice("gpu", DeviceID(GPU_DRIVER, "n1", "gpu-0"), "GPU-1")
-    entry = enter(Placement(3, "n1", (device,), {"gpu-gpu": "PIX"}), START + 0.7, "boot-1")
+    entry = enter(Placement(3, "n1", (device,), {"gpu-gpu": "PIX"}), START + 0.7)
     assert entry == {
         "index": 3,
         "node": "n1",
-        "state": "Ready",
+        "state": "Allocated",
         "locality": {"gpu-gpu": "PIX"},
         "devices": [{"request": "gpu", "driver": GPU_DRIVER, "pool": "n1", "device": "gpu-0", "id": "GPU-1"}],
         "allocatedAt": "2026-11-30T08:00:00Z",
-        "readyAt": "2026-11-30T08:00:00Z",
-        "idleSince": "2026-11-30T08:00:00Z",
-        "bootID": "boot-1",
     }
-    bare = enter(Placement(0, "n1", (), {}), START, "")
-    assert not {"locality", "bootID"} & bare.keys()
+    assert "locality" not in enter(Placement(0, "n1", (), {}), START)
 
 
 def test_times_are_utc_seconds() -> None:

@@ -43,4 +43,7 @@ def test_keys_stand_under_the_group() -> None:
         "adjoin.dev/replica",
         "adjoin.dev/default-pool",
         "adjoin.dev/schema",
+        "adjoin.dev/release-quarantine",
+        "adjoin.dev/hook",
+        "adjoin.dev/run",
     }

@@ -25,6 +25,7 @@ def test_claim() -> None:
         "nearest",
         "nominated",
         "evictions",
+        "failures",
         "allocation",
     }
     assert fields(Reason) == {"code", "nodes", "message"}

@@ -151,18 +151,15 @@ def test_defaults_are_no_wishes(kind: Kind) -> None:
             id="the index is that of the entry",
         ),
         pytest.param(
-            claim(requests=[{"name": "gpu", "share": {"name": "a", "profile": "1g.10gb"}}], lifecycle={}),
-            ["not supported yet: spec.requests[0].share.profile", "not supported yet: spec.lifecycle"],
-            id="all are named; an empty object is a wish",
+            claim(requests=[{"name": "gpu", "share": {"name": "a", "profile": "1g.10gb", "slots": 2}}]),
+            ["not supported yet: spec.requests[0].share.slots", "not supported yet: spec.requests[0].share.profile"],
+            id="all are named",
         ),
         pytest.param(claim(fabric=None, suspend=False), [], id="null and the default are none"),
         pytest.param(pool(topology={"fabric": []}, lifecycle={"init": []}), [], id="empty lists are none"),
         pytest.param(
-            pool(lifecycle={"sweepEvery": "30s", "nodeUnreachable": {"after": "15m", "policy": "Release"}}),
-            [
-                "not supported yet: spec.lifecycle.sweepEvery",
-                "not supported yet: spec.lifecycle.nodeUnreachable.policy",
-            ],
+            pool(delivery={"mode": "Environment", "guard": "DeviceTaintRule"}),
+            ["not supported yet: spec.delivery.mode"],
             id="only what differs from the default is named",
         ),
         pytest.param(

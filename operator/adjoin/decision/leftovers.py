@@ -1,0 +1,116 @@
+"""Hook Jobs that nobody waits for any more, and their ResourceClaims.
+
+In come the Jobs and what statuses record of them; out go removals. A Job whose record says that it runs stays, ended or
+not: its outcome is not recorded yet. Any other goes, with its pods, and our finalizer comes off it only when none of
+them can run any more: until then it shows that somebody may be at the devices.
+"""
+
+from __future__ import annotations
+
+from adjoin.api.claim_status import HookPhase
+from adjoin.decision.passage import errand_of
+from adjoin.decision.scene import ORDER_RELEASE, Scene, Work
+from adjoin.facts import PoolFacts
+from adjoin.intents import Kind, Step, Verb
+from adjoin.inventory import asked_pool, read_locked
+from adjoin.jobs import JobFacts
+from adjoin.lifecycle import Errand, Run, drop_finalizer, entries, read_runs
+
+
+def clear_away(scene: Scene, work: Work) -> None:
+    """Removes what is left of hooks."""
+    view = scene.view
+    names: set[str] = set()
+    for job in sorted(view.jobs.values(), key=lambda each: each.meta.name):
+        names.add(job.meta.name)
+        if job.run is None or not job.owner or job.run.subject in view.busy:
+            # What does not say whose run it is was not made by us.
+            continue
+        if not _needed(job, scene):
+            work.want(job.meta.uid, "clear away", _remove(job, scene), ORDER_RELEASE)
+    for claim in sorted(view.resource_claims.values(), key=lambda each: each.meta.name):
+        meta = claim.meta
+        if not claim.hook or meta.namespace != view.namespace or meta.deleting is not None:
+            continue
+        made = scene.relations.workshop.by_name.get(meta.name)
+        if made is not None and (made.succeeded is None or scene.relations.workshop.active(made)):
+            continue
+        if made is None and (claim.hook in view.busy or _awaited(meta.name, claim.hook, scene)):
+            continue
+        step = Step(Verb.DELETE, Kind.RESOURCE_CLAIM, meta.namespace, meta.name, meta.uid)
+        work.want(meta.uid, "clear away", (step,), ORDER_RELEASE)
+
+
+def _runs_of(job: JobFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:
+    run = job.run
+    if run is None:
+        return []
+    claim = scene.view.claims.get(run.subject)
+    if claim is not None:
+        pool = scene.relations.pools.get(asked_pool(claim, scene.inventory.default_pool))
+        if pool is None:
+            return []
+        boot_ids = scene.boot_ids
+        return [
+            (
+                errand_of(claim, entry, pool, boot_ids.get(str(entry.get("node") or ""), "")),
+                read_runs(entry.get("hooks")),
+            )
+            for entry in entries(claim)
+            if int(entry.get("index") or 0) == run.index
+        ]
+    owner = scene.view.pools.get(run.subject)
+    return _recoveries(owner, scene) if owner is not None else []
+
+
+def _recoveries(pool: PoolFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:
+    return [
+        (
+            Errand(pool.meta.uid, -1, locked.key, locked.since, scene.boot_ids.get(locked.node, ""), pool.meta.uid),
+            read_runs(locked.entry.get("hooks")),
+        )
+        for locked in read_locked(pool.status)
+    ]
+
+
+def _needed(job: JobFacts, scene: Scene) -> bool:
+    """Whether a status says that this Job runs."""
+    return any(
+        run.phase is HookPhase.RUNNING and errand.job_name(run) == job.meta.name
+        for errand, runs in _runs_of(job, scene)
+        for run in runs
+    )
+
+
+def _awaited(name: str, pool_uid: str, scene: Scene) -> bool:
+    """Whether a ResourceClaim without Job belongs to an attempt that is about to be begun."""
+    pool = scene.view.pools.get(pool_uid)
+    if pool is None:
+        return False
+    for claim in scene.view.claims.values():
+        for entry in entries(claim):
+            for run in read_runs(entry.get("hooks")):
+                if run.phase is HookPhase.RUNNING:
+                    boot = scene.boot_ids.get(str(entry.get("node") or ""), "")
+                    if errand_of(claim, entry, pool, boot).job_name(run) == name:
+                        return True
+    return any(
+        run.phase is HookPhase.RUNNING and errand.job_name(run) == name
+        for errand, runs in _recoveries(pool, scene)
+        for run in runs
+    )
+
+
+def _remove(job: JobFacts, scene: Scene) -> tuple[Step, ...]:
+    meta = job.meta
+    active = scene.relations.workshop.active(job)
+    steps: list[Step] = []
+    if meta.deleting is None:
+        # Its pods go first, and end as they must; then the Job.
+        policy = "Foreground" if active else "Background"
+        body = {"propagationPolicy": policy}
+        steps.append(Step(Verb.DELETE, Kind.JOB, meta.namespace, meta.name, meta.uid, body=body))
+        return tuple(steps)
+    if job.held and not active:
+        return (drop_finalizer(Kind.JOB, job),)
+    return ()

@@ -1,0 +1,88 @@
+"""Devices in quarantine, as the pools' statuses say: nobody gets them until something has happened to them.
+
+In come facts of DevicePools; out go the devices, by node and by pool. The status is the record: what is in it stays in
+it across restarts, and a device is recognised by its hardware, whatever it is called today. Nothing here decides who
+gets in or out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from adjoin.facts import PoolFacts, Raw
+from adjoin_allocator.model import DeviceID
+
+
+def device_key(hardware_id: str, device: DeviceID) -> str:
+    """What identifies a device for as long as it exists: its hardware id, else its name."""
+    return hardware_id or "/".join(device)
+
+
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """One device in quarantine.
+
+    Attributes:
+        device: Its name when it was put there.
+        hardware_id: Its hardware id, or "".
+        node: The node that it was on, or "".
+        name: Its name in the pool, or "".
+        owner: Who put it there.
+        reason: Why, as one word.
+        message: Why, as a sentence.
+        claim_uid: UID of the claim that held it last, or "".
+        claim: Namespace and name of that claim, or "".
+        since: Since when, as written.
+        entry: The entry of the status.
+    """
+
+    device: DeviceID
+    hardware_id: str
+    node: str
+    name: str
+    owner: str
+    reason: str
+    message: str
+    claim_uid: str
+    claim: str
+    since: str
+    entry: Raw
+
+    @property
+    def key(self) -> str:
+        """See `device_key`."""
+        return device_key(self.hardware_id, self.device)
+
+
+def read_locked(status: Raw) -> tuple[Locked, ...]:
+    """The quarantine of a pool's status; the first of two entries of one device counts."""
+    found: dict[str, Locked] = {}
+    for entry in status.get("quarantined") or ():
+        locked = Locked(
+            device=DeviceID(
+                str(entry.get("driver") or ""), str(entry.get("pool") or ""), str(entry.get("device") or "")
+            ),
+            hardware_id=str(entry.get("id") or ""),
+            node=str(entry.get("node") or entry.get("pool") or ""),
+            name=str(entry.get("name") or ""),
+            owner=str(entry.get("owner") or ""),
+            reason=str(entry.get("reason") or ""),
+            message=str(entry.get("message") or ""),
+            claim_uid=str(entry.get("claimUID") or ""),
+            claim=str(entry.get("claim") or ""),
+            since=str(entry.get("since") or ""),
+            entry=entry,
+        )
+        found.setdefault(locked.key, locked)
+    return tuple(found.values())
+
+
+def locked_by_node(pools: Iterable[PoolFacts]) -> Mapping[str, Mapping[str, str]]:
+    """Why devices are in quarantine, by node and device key: any pool's word counts."""
+    nodes: dict[str, dict[str, str]] = {}
+    for pool in sorted(pools, key=lambda each: (each.meta.name, each.meta.version)):
+        for locked in read_locked(pool.status):
+            text = f"{locked.reason}: {locked.message}" if locked.message else locked.reason
+            nodes.setdefault(locked.node, {})[locked.key] = text
+    return nodes

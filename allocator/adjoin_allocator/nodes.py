@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar, cast, overload
+from typing import TypeVar, cast
 
 from adjoin_allocator.cel import AttributeScalar, Selector
 from adjoin_allocator.demand import Bundle, Demand, Stake, Want, bundles, stakes
@@ -104,8 +104,6 @@ class Question:
 
 Tally = tuple[tuple[str, Standing, int], ...]
 
-_Default = TypeVar("_Default")
-
 Layout = Mapping[tuple[str, int, str], int]
 """Where a device stands among those of a node, by driver, number of its DRA pool on the node, and name. Nodes whose
 devices are called alike share one."""
@@ -127,17 +125,10 @@ class Bits(Mapping[DeviceID, int]):
         except ValueError:
             raise KeyError(device) from None
 
-    @overload
-    def get(self, device: DeviceID, /) -> int | None: ...
-    @overload
-    def get(self, device: DeviceID, /, default: int | _Default) -> int | _Default: ...
-    def get(self, device: DeviceID, /, default: int | _Default | None = None) -> int | _Default | None:
-        """The place of a device, or `default` where there is no such device."""
+    def find(self, device: DeviceID) -> int | None:
+        """The place of a device, or None where there is no such device."""
         driver, pool, name = device
-        pools = self.pools
-        if pool not in pools:
-            return default
-        return self.layout.get((driver, pools.index(pool), name), default)
+        return self.layout.get((driver, self.pools.index(pool), name)) if pool in self.pools else None
 
     def __iter__(self) -> Iterator[DeviceID]:
         return (DeviceID(driver, self.pools[number], name) for driver, number, name in self.layout)
@@ -375,7 +366,7 @@ class Nodes:
     def locate(self, device: DeviceID) -> tuple[PoolIndex, int, int] | None:
         """Where a device is: its pool's index, the position of its node and its bit; None when no pool has it."""
         for view in self._where.get((device[0], device[1]), ()):
-            bit = view.bit.get(device)
+            bit = view.bit.find(device)
             if bit is not None:
                 index = self._pools[view.pool.name]
                 return index, index.position[view.name], bit

@@ -433,7 +433,7 @@ class Operator:
     # Parts
 
     async def _serve_admission(self) -> None:
-        app: web.Application = admission.build_app(self.cache, self._find_claim)
+        app: web.Application = admission.build_app(self.cache, self._find_claim, self._may_run_jobs)
         server: Server | None = None
         try:
             while True:
@@ -455,6 +455,10 @@ class Operator:
             return None
         claim = self.cache.named(Kind.DEVICE_CLAIM, namespace, name)
         return claim if isinstance(claim, ClaimFacts) else None
+
+    async def _may_run_jobs(self, user: Mapping[str, Any]) -> bool:
+        """Whether a user may create Jobs where hooks run."""
+        return await self._kube.may(user, "create", "batch", "jobs", self._settings.namespace)
 
     async def _access_for_kopf(self) -> Any:
         # kopf logs in anew only after a 401, and gives up when it gets the same token twice.

@@ -439,6 +439,23 @@ class Kube:
         """POST of a new object. Raises `AlreadyExists`."""
         return await self._json("POST", path_of(kind, namespace), body=body, seconds=seconds)
 
+    async def may(self, user: Raw, verb: str, group: str, resource: str, namespace: str) -> bool:
+        """Whether a user (`username`, `groups`, `uid`, `extra` as in a review) may do something, as the API server's
+        own authorizer says."""
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.get("username") or "",
+                "groups": list(user.get("groups") or ()),
+                "uid": user.get("uid") or "",
+                "extra": dict(user.get("extra") or {}),
+                "resourceAttributes": {"verb": verb, "group": group, "resource": resource, "namespace": namespace},
+            },
+        }
+        answer = await self._json("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body=body)
+        return bool((answer.get("status") or {}).get("allowed"))
+
     async def replace(self, kind: Kind, namespace: str, name: str, body: Raw, *, seconds: float = WRITE_SECONDS) -> Raw:
         """PUT of a whole object; its resourceVersion is the precondition."""
         return await self._json("PUT", path_of(kind, namespace, name), body=body, seconds=seconds)

@@ -69,7 +69,10 @@ async def serve() -> None:
     async def find(namespace: str, name: str) -> ClaimFacts | None:
         raise AssertionError(f"{namespace}/{name} was asked for")
 
-    runner = web.AppRunner(build_app(cache, find), access_log=None)
+    async def may(user: object) -> bool:
+        raise AssertionError(f"{user} was asked about")
+
+    runner = web.AppRunner(build_app(cache, find, may), access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     configure_interpreter()

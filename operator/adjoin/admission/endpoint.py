@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import orjson
@@ -17,13 +17,17 @@ from aiohttp import web
 
 from adjoin.admission.pods import Patch, Refused, mutate_ephemeral, mutate_pod
 from adjoin.api import names
+from adjoin.api.errors import shown
+from adjoin.api.hook_checks import escalations
 from adjoin.api.validate import validate
 from adjoin.cache import Facts
 from adjoin.delivery import parts
+from adjoin.environment import NamespaceFacts
 from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Kind
 from adjoin.inventory import asked_pool
 from adjoin.inventory.pools import default_pools
+from adjoin.inventory.tenancy import prepare_tenancy
 
 MUTATE_POD, MUTATE_ADJOIN, VALIDATE_ADJOIN = "/mutate-pod", "/mutate-adjoin", "/validate-adjoin"
 ASK_SECONDS = 1.0
@@ -31,6 +35,10 @@ ASK_SECONDS = 1.0
 _LARGEST_REVIEW = 16 * 2**20
 _REMEMBERED = 20_000
 _KINDS = frozenset(names.Kind)
+
+May = Callable[[Mapping[str, Any]], Awaitable[bool]]
+"""Asks the API server whether a user (`userInfo` of a review) may create Jobs in the operator's namespace. Raises when
+it cannot be told."""
 
 FindClaim = Callable[[str, str], Awaitable[ClaimFacts | None]]
 """Asks the API server for the DeviceClaim of a namespace and name; None when there is none."""
@@ -86,9 +94,10 @@ def _answer(
 class Endpoint:
     """Answers reviews from memory."""
 
-    def __init__(self, memory: Memory, find_claim: FindClaim) -> None:
+    def __init__(self, memory: Memory, find_claim: FindClaim, may: May) -> None:
         self._memory = memory
         self._find = find_claim
+        self._may = may
         self._uids: dict[tuple[str, str], str] = {}
         self._asking: dict[tuple[str, str], asyncio.Task[ClaimFacts | None]] = {}
 
@@ -133,7 +142,61 @@ class Endpoint:
         obj = self._own(request)
         old = request.get("oldObject") if request.get("operation") == "UPDATE" else None
         errors = tuple(str(error) for error in validate(obj, old))
+        if not errors and obj.get("kind") == names.Kind.DEVICE_POOL:
+            errors = await self._escalates(obj, old, request.get("userInfo") or {})
+        if not errors and obj.get("kind") == names.Kind.DEVICE_CLAIM:
+            errors = tuple(self._against_pool(obj, old))
         return _answer(request, errors=errors, warnings=[] if errors else self._warnings(obj))
+
+    async def _escalates(
+        self, obj: Mapping[str, Any], old: Mapping[str, Any] | None, user: Mapping[str, Any]
+    ) -> tuple[str, ...]:
+        """Hooks run with Adjoin's hands: whoever lets them have more than a restricted pod must be one who could make
+        such a Job there without Adjoin."""
+        before = {(path, orjson.dumps(value)) for path, value in _asked(old)} if old is not None else set()
+        new = [path for path, value in _asked(obj) if (path, orjson.dumps(value)) not in before]
+        if not new:
+            return ()
+        try:
+            async with asyncio.timeout(ASK_SECONDS):
+                allowed = await self._may(user)
+        except Exception as error:
+            return (f"{new[0]}: whether {user.get('username')} may ask for this could not be told: {error}; try again",)
+        if allowed:
+            return ()
+        who = user.get("username") or "the user"
+        remedy = (
+            f"only one who may create Jobs in the operator's namespace may ask for this, and {who} may not; remove it"
+        )
+        return tuple(f"{path}: {remedy}" for path in new)
+
+    def _against_pool(self, obj: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[str]:
+        """What the claim's pool does not allow, as far as it is known; planning looks again."""
+        spec, meta = obj.get("spec") or {}, obj.get("metadata") or {}
+        name = (spec.get("poolRef") or {}).get("name")
+        pool = self._memory.named(Kind.DEVICE_POOL, "", name) if name and self._memory.synced else None
+        if not isinstance(pool, PoolFacts):
+            return []
+        errors = []
+        chosen = (spec.get("lifecycle") or {}).get("parameters") or {}
+        declared = {each.name: each.values for each in pool.pool.spec.lifecycle.parameters}
+        before = (((old or {}).get("spec") or {}).get("lifecycle") or {}).get("parameters") or {}
+        for key, value in chosen.items():
+            field = f"spec.lifecycle.parameters[{key}]"
+            if before.get(key) == value:
+                continue  # it stood there before the pool said otherwise
+            if key not in declared:
+                has = ", ".join(declared) or "no parameters"
+                errors.append(f"{field}: {shown(value)}: pool {name} declares {has}")
+            elif value not in declared[key]:
+                errors.append(f"{field}: {shown(value)}: pool {name} declares {', '.join(declared[key])}")
+        namespace = self._memory.named(Kind.NAMESPACE, "", str(meta.get("namespace") or ""))
+        if old is None and isinstance(namespace, NamespaceFacts):
+            rules = prepare_tenancy(pool.pool.spec.tenancy)
+            if not rules.allows(namespace.labels):
+                where = f"namespace {namespace.meta.name} may not claim from it: its labels do not match"
+                errors.append(f"spec.poolRef.name: {shown(name)}: {where} tenancy.namespaceSelector of the pool")
+        return errors
 
     async def healthz(self, _: web.Request) -> web.Response:
         """It answers."""
@@ -209,6 +272,14 @@ class Endpoint:
         return [f"spec.poolRef.name: there is no DevicePool {pool} yet; the claim is Pending until there is"]
 
 
+def _asked(pool: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Everything by which a pool's hooks have more than a restricted pod."""
+    lifecycle = (pool.get("spec") or {}).get("lifecycle") or {}
+    for stage in ("init", "cleanup"):
+        for place, hook in enumerate(lifecycle.get(stage) or ()):
+            yield from escalations(f"spec.lifecycle.{stage}[{place}].template", hook.get("template") or {})
+
+
 @web.middleware
 async def _bad_reviews(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -219,9 +290,9 @@ async def _bad_reviews(
         return web.Response(status=400, text=f"{error}\n")
 
 
-def build_app(memory: Memory, find_claim: FindClaim) -> web.Application:
+def build_app(memory: Memory, find_claim: FindClaim, may: May) -> web.Application:
     """The application: three paths for reviews, two for probes, 404 elsewhere."""
-    endpoint = Endpoint(memory, find_claim)
+    endpoint = Endpoint(memory, find_claim, may)
     app = web.Application(middlewares=[_bad_reviews], client_max_size=_LARGEST_REVIEW)
     app.add_routes(
         [

@@ -11,10 +11,11 @@ from typing import Final
 
 from adjoin.api.common import LabelSelector
 from adjoin.api.errors import FieldError, below
+from adjoin.api.hook_checks import check_template
 from adjoin.api.names import ATTRIBUTE_DOMAIN
 from adjoin.api.pool import DevicePool
 from adjoin.api.pool_devices import DeviceSource, PoolDevice, StaticDevice
-from adjoin.api.pool_policy import PoolLifecycle, Tenancy, Toleration, TolerationOperator
+from adjoin.api.pool_policy import Guard, PoolLifecycle, Tenancy, Toleration, TolerationOperator
 from adjoin.api.scalars import ATTRIBUTE, DNS_SUBDOMAIN, IDENTIFIER, LABEL_KEY, PATTERN_WORDS
 
 _NEED_VALUES: Final = ("In", "NotIn")
@@ -39,7 +40,7 @@ def check_pool(pool: DevicePool) -> Iterator[FieldError]:
         yield from _check_tenancy(spec.tenancy, names)
     for index, toleration in enumerate(spec.tolerations):
         yield from _check_toleration(f"spec.tolerations[{index}]", toleration)
-    yield from _check_lifecycle(spec.lifecycle, names)
+    yield from _check_lifecycle(spec.lifecycle, names, spec.delivery.guard is Guard.DEVICE_TAINT_RULE)
 
 
 def check_selector(path: str, selector: LabelSelector | None) -> Iterator[FieldError]:
@@ -152,7 +153,7 @@ def _check_toleration(path: str, toleration: Toleration) -> Iterator[FieldError]
         yield FieldError(f"{path}.value", toleration.value, message)
 
 
-def _check_lifecycle(lifecycle: PoolLifecycle, devices: list[str]) -> Iterator[FieldError]:
+def _check_lifecycle(lifecycle: PoolLifecycle, devices: list[str], guarded: bool) -> Iterator[FieldError]:
     for phase, hooks in (("init", lifecycle.init), ("cleanup", lifecycle.cleanup)):
         yield from _unique(f"spec.lifecycle.{phase}", "hooks", (hook.name for hook in hooks))
         for index, hook in enumerate(hooks):
@@ -160,6 +161,7 @@ def _check_lifecycle(lifecycle: PoolLifecycle, devices: list[str]) -> Iterator[F
                 if name not in devices:
                     message = f"the pool has no such device; it has {', '.join(devices)}"
                     yield FieldError(f"spec.lifecycle.{phase}[{index}].devices[{position}]", name, message)
+            yield from check_template(f"spec.lifecycle.{phase}[{index}].template", hook.template, guarded)
     for index, parameter in enumerate(lifecycle.parameters):
         if parameter.default is not None and parameter.default not in parameter.values:
             message = f"default {parameter.default} is none of the values {', '.join(parameter.values)}"

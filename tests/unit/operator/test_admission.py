@@ -71,7 +71,13 @@ class Apart:
         self.cache = Cache("adjoin-system")
         self.asked: list[tuple[str, str]] = []
         self.answer: Callable[[], Awaitable[ClaimFacts | None]] | None = None
+        self.allowed = False
+        self.users: list[Any] = []
         self.client: TestClient[Any, Any]
+
+    async def may(self, user: Any) -> bool:
+        self.users.append(user)
+        return self.allowed
 
     def know(self, *objects: Obj) -> None:
         for obj in objects:
@@ -120,7 +126,7 @@ class Apart:
 @pytest.fixture
 async def apart() -> AsyncIterator[Apart]:
     made = Apart()
-    async with TestClient(TestServer(build_app(made.cache, made.find))) as client:
+    async with TestClient(TestServer(build_app(made.cache, made.find, made.may))) as client:
         made.client = client
         yield made
 
@@ -281,7 +287,7 @@ async def test_d14_pods_that_come_together_ask_once_for_a_claim_that_is_not_know
 async def test_d14_one_that_gives_up_waiting_leaves_the_answer_to_the_others(apart: Apart) -> None:
     arrived = apart.answer_slowly(deviceclaim(requests={"gpu": 40}))
     apart.know(devicepool())
-    endpoint = Endpoint(apart.cache, apart.find)
+    endpoint = Endpoint(apart.cache, apart.find, apart.may)
     first, second = (asyncio.create_task(endpoint.claim("team", "job-a")) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -518,8 +524,148 @@ async def test_probes(apart: Apart) -> None:
 async def test_webhook_paths_of_the_chart_are_routes() -> None:
     text = (Path(__file__).parents[3] / "helm/adjoin/templates/webhooks.yaml").read_text()
     paths = set(re.findall(r'"path" "([^"]+)"', text))
-    routes = {
-        route.resource.canonical for route in build_app(Cache("x"), Apart().find).router.routes() if route.resource
-    }
+    apart = Apart()
+    app = build_app(apart.cache, apart.find, apart.may)
+    routes = {route.resource.canonical for route in app.router.routes() if route.resource}
     assert paths == {"/mutate-pod", "/mutate-adjoin", "/validate-adjoin"}
     assert paths <= routes
+
+
+# Hooks
+
+
+def with_hook(template: Obj, **delivery: Any) -> Obj:
+    made = devicepool(spec={"lifecycle": {"init": [{"name": "verify", "template": template}]}})
+    made["spec"] |= {"delivery": delivery} if delivery else {}
+    return made
+
+
+def template(container: Obj | None = None, **spec: Any) -> Obj:
+    return {"spec": {"containers": [{"name": "main", "image": "busybox", **(container or {})}], **spec}}
+
+
+@pytest.mark.parametrize(
+    ("hook", "place"),
+    [
+        pytest.param(template(hostPID=True), "spec.hostPID", id="the node's processes"),
+        pytest.param(template(hostNetwork=True), "spec.hostNetwork", id="the node's network"),
+        pytest.param(
+            template(volumes=[{"name": "sys", "hostPath": {"path": "/sys"}}]),
+            "spec.volumes[0].hostPath",
+            id="its files",
+        ),
+        pytest.param(
+            template(volumes=[{"name": "tls", "secret": {"secretName": "adjoin-webhook-certificates"}}]),
+            "spec.volumes[0].secret",
+            id="a secret of the operator's namespace",
+        ),
+        pytest.param(template(serviceAccountName="adjoin"), "spec.serviceAccountName", id="the operator's own rights"),
+        pytest.param(
+            template({"securityContext": {"privileged": True}}),
+            "spec.containers[0].securityContext.privileged",
+            id="a privileged container",
+        ),
+        pytest.param(
+            template({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}),
+            "spec.containers[0].securityContext.capabilities.add",
+            id="a capability",
+        ),
+        pytest.param(
+            template({"env": [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "x", "key": "y"}}}]}),
+            "spec.containers[0].env[0].valueFrom.secretKeyRef",
+            id="a secret in the environment",
+        ),
+    ],
+)
+async def test_a_hook_that_may_do_more_needs_an_owner_who_may_make_such_pods(
+    apart: Apart, hook: Obj, place: str
+) -> None:
+    pool = with_hook(hook)
+    user = {"username": "dana", "groups": ["platform"]}
+    refused = await apart.post("/validate-adjoin", pool, userInfo=user)
+    assert not refused["allowed"]
+    assert f"spec.lifecycle.init[0].template.{place}" in refused["status"]["message"]
+    assert "dana" in refused["status"]["message"]
+    assert apart.users == [user]
+    apart.allowed = True
+    assert (await apart.post("/validate-adjoin", pool, userInfo=user))["allowed"]
+    apart.allowed = False
+    changed = {**pool, "spec": {**pool["spec"], "placement": {"strategy": "Pack"}}}
+    assert (await apart.post("/validate-adjoin", changed, "UPDATE", pool, userInfo=user))["allowed"]
+
+
+async def test_a_plain_hook_asks_nobody(apart: Apart) -> None:
+    assert (await apart.post("/validate-adjoin", with_hook(template())))["allowed"]
+    assert apart.users == []
+
+
+async def test_who_cannot_be_asked_about_is_refused(apart: Apart) -> None:
+    async def fail(user: Any) -> bool:
+        raise RuntimeError("503")
+
+    endpoint = Endpoint(apart.cache, apart.find, fail)
+    (error,) = await endpoint._escalates(with_hook(template(hostPID=True)), None, {"username": "dana"})
+    assert "could not be told: 503" in error
+
+
+@pytest.mark.parametrize(
+    ("hook", "delivery", "words"),
+    [
+        pytest.param({}, {}, "template.spec", id="no spec"),
+        pytest.param({"spec": {"containers": []}}, {}, "at least one container", id="no containers"),
+        pytest.param({"spec": {"containers": [{"name": "main"}]}}, {}, "containers[0].image", id="no image"),
+        pytest.param(template(nodeName="n1"), {}, "spec.nodeName", id="a node of its own"),
+        pytest.param(template(restartPolicy="Always"), {}, "must be Never", id="restarts"),
+        pytest.param(
+            template({"env": [{"name": "ADJOIN_PHASE", "value": "init"}]}), {}, "are Adjoin's", id="a variable of ours"
+        ),
+        pytest.param(
+            {"metadata": {"labels": {"adjoin.dev/claim": "x"}}, **template()},
+            {},
+            "asks for no DeviceClaim",
+            id="a claim",
+        ),
+        pytest.param(
+            template(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]),
+            {"guard": "None"},
+            "without guard",
+            id="devices without guard",
+        ),
+    ],
+)
+async def test_templates_that_no_hook_can_have(apart: Apart, hook: Obj, delivery: Obj, words: str) -> None:
+    refused = await apart.post("/validate-adjoin", with_hook(hook, **delivery))
+    assert not refused["allowed"]
+    assert words in refused["status"]["message"]
+
+
+async def test_a_claim_chooses_only_what_its_pool_declares(apart: Apart) -> None:
+    parameters = [{"name": "scrub", "values": ["quick", "full"]}]
+    pool = devicepool(spec={"lifecycle": {"parameters": parameters}})
+    apart.list_everything()
+    apart.know({**pool, "metadata": {**pool["metadata"], "resourceVersion": "7"}})
+
+    async def asked(chosen: Obj, old: Obj | None = None) -> Obj:
+        claim = deviceclaim()
+        claim["spec"]["lifecycle"] = {"parameters": chosen}
+        return await apart.post("/validate-adjoin", claim, "CREATE" if old is None else "UPDATE", old)
+
+    assert (await asked({"scrub": "full"}))["allowed"]
+    assert "pool training declares quick, full" in (await asked({"scrub": "deep"}))["status"]["message"]
+    assert "pool training declares scrub" in (await asked({"depth": "full"}))["status"]["message"]
+    before = deviceclaim()
+    before["spec"]["lifecycle"] = {"parameters": {"scrub": "deep"}}
+    assert (await asked({"scrub": "deep"}, before))["allowed"], "it stood there before the pool said otherwise"
+
+
+async def test_g8_g10_a_namespace_that_the_pool_does_not_select_is_refused_at_admission(apart: Apart) -> None:
+    pool = devicepool(spec={"tenancy": {"namespaceSelector": {"matchLabels": {"gpus": "yes"}}}})
+    apart.list_everything()
+    apart.know({**pool, "metadata": {**pool["metadata"], "resourceVersion": "7"}})
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "uid": "ns", "labels": {}}}
+    namespace["metadata"]["resourceVersion"] = "8"
+    apart.know(namespace)
+    refused = await apart.post("/validate-adjoin", deviceclaim())
+    assert "may not claim from it" in refused["status"]["message"]
+    claim = deviceclaim()
+    assert (await apart.post("/validate-adjoin", claim, "UPDATE", claim))["allowed"]

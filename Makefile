@@ -48,6 +48,13 @@ cluster: build  ## Tests on a real control plane
 
 .PHONY: test
 test: lint unit cluster  ## All checks and tests
+	@echo "Not run: make test-node, which tests a real kubelet, containerd and DRA drivers (needs root: docs/testing.md)"
+
+.PHONY: test-node
+test-node: sync  ## Tests on a real kubelet, containerd and DRA drivers (needs root)
+	@$(RUN) python -m tests.node.requirements
+	@$(RUN) python -m tests.controlplane build controlplane helm node
+	$(RUN) pytest -m node tests/node $(ARGS)
 
 .PHONY: bench
 bench: build  ## Ratios of speed and memory against kube-scheduler's own allocation

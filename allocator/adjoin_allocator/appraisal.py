@@ -20,7 +20,7 @@ figures is rounded, so that one claim more seldom changes them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import erf, exp, floor, log2, pi, sqrt
@@ -37,7 +37,8 @@ _STEPS = 16
 """Into how many steps a doubling of a mean or deviation is divided."""
 
 _REACH = 8.0
-_GRID = np.linspace(-_REACH, _REACH, 4097)
+_LAST = 2048
+_PER_STEP = _LAST / _REACH
 
 
 def _loss(z: float) -> float:
@@ -45,8 +46,8 @@ def _loss(z: float) -> float:
     return exp(-z * z / 2) / sqrt(2 * pi) - z * (1 - erf(z / sqrt(2))) / 2
 
 
-_LOSS = np.array([_loss(float(z)) for z in _GRID])
-_PER_STEP = (len(_GRID) - 1) / (2 * _REACH)
+_LOST = [*(_loss(at / _PER_STEP) for at in range(_LAST)), 0.0]
+_LOSS = np.array(_LOST)
 
 
 def stepped(amount: float) -> float:
@@ -64,34 +65,85 @@ class Need:
     mean: float = 0.0
     deviation: float = 0.0
 
-    def idle(self, worth: Floats, left: Floats) -> Floats:
-        """Cards (not millionths) that are expected to idle where so much is left for cards worth `worth`."""
-        if not self.mean:
-            return np.zeros(np.broadcast(worth, left).shape)
-        gap = worth * self.mean - left
-        if not self.deviation:
-            return np.minimum(worth, np.maximum(gap, 0) / self.mean)
-        spread = np.sqrt(worth) * self.deviation
+
+class Strand:
+    """Cards that are expected to idle since their hosts run out first, by the needs of several resources."""
+
+    def __init__(self, needs: Sequence[Need]) -> None:
+        self._rows = [at for at, need in enumerate(needs) if need.mean]
+        some = [need for need in needs if need.mean]
+        self._all = len(some) == len(needs)
+        self._mean = np.array([need.mean for need in some])[:, None, None]
+        # Without deviation the table is left at once on either side.
+        deviations = [need.deviation or need.mean * 1e-9 for need in some]
+        self._deviation = np.array(deviations)[:, None, None]
+        self._each = list(zip(self._rows, (need.mean for need in some), deviations, strict=True))
+
+    def idle(self, worth: Floats, left: Integers) -> Floats:
+        """Cards (not millionths) that are expected to idle: `worth` is by node and choice what cards are left, `left`
+        by resource, node and choice how much of it.
+        """
+        if not self._rows:
+            return np.zeros(worth.shape)
+        gap = worth * self._mean
+        gap -= left if self._all else left[self._rows]
+        spread = np.sqrt(worth) * self._deviation
+        spread += 1e-150
         # Between two points of the table the nearer one: its grain is far below what costs are rounded to.
-        place = np.divide(gap, spread, out=np.full(gap.shape, -_REACH), where=spread > 0)
-        lost = _LOSS[((_REACH - np.clip(place, -_REACH, _REACH)) * _PER_STEP + 0.5).astype(np.intp)]
-        lost = np.where(place >= _REACH, gap, lost * spread)
-        found: Floats = np.minimum(worth, lost / self.mean)
+        place = np.abs(gap)
+        place /= spread
+        place *= _PER_STEP
+        np.minimum(place, _LAST, out=place)
+        place += 0.5
+        lost = _LOSS[place.astype(np.intp)]
+        lost *= spread
+        lost += np.maximum(gap, 0.0, out=gap)
+        lost /= self._mean
+        found: Floats = np.minimum(lost, worth, out=lost).sum(axis=0)
+        return found
+
+    def idle_on(self, worth: float, left: tuple[int, int]) -> float:
+        """The same of one node and choice, to the last bit: for a few of them arrays cost more than they save."""
+        found, root = 0.0, sqrt(worth)
+        for at, mean, deviation in self._each:
+            gap = worth * mean - left[at]
+            spread = root * deviation + 1e-150
+            lost = _LOST[int(min(abs(gap) / spread * _PER_STEP, _LAST) + 0.5)] * spread
+            if gap > 0.0:
+                lost += gap
+            found += min(lost / mean, worth)
         return found
 
 
-def need(number: Integers, worth: Integers, asked: Integers, total: int) -> Need:
-    """From replicas of which `number` each are worth `worth` (thousandths of a card; `total` together) and ask for
-    `asked` of a host. Those that are worth nothing do not count.
+@dataclass(slots=True)
+class Sums:
+    """What a need follows from, over all replicas: whole numbers, so that the order of changes does not matter.
+
+    Attributes:
+        asked: Of the host resource, by replicas that are worth anything.
+        squares: The same, each squared.
+        crossed: The same, each times what the replica is worth.
     """
-    weights = number * asked * (worth > 0)
-    together = int(weights.sum())
-    if not total or not together:
-        return Need()
-    mean = together / total
-    squares = int((weights * asked).sum()) - 2 * mean * int((weights * worth).sum())
-    squares += mean * mean * int((number * worth * worth).sum())
-    return Need(stepped(mean * CARD), stepped(sqrt(max(0.0, squares) / total * CARD)))
+
+    asked: int = 0
+    squares: int = 0
+    crossed: int = 0
+
+    def add(self, number: int, worth: int, asked: int) -> None:
+        """So many replicas more, each worth so much (thousandths of a card) and asking for so much of the host."""
+        if worth:
+            each = number * asked
+            self.asked += each
+            self.squares += each * asked
+            self.crossed += each * worth
+
+    def need(self, worth: int, worths: int) -> Need:
+        """What work worth a card needs, of replicas worth so much together, and so much with each squared."""
+        if not worth or not self.asked:
+            return Need()
+        mean = self.asked / worth
+        squares = self.squares - 2 * mean * self.crossed + mean * mean * worths
+        return Need(stepped(mean * CARD), stepped(sqrt(max(0.0, squares) / worth * CARD)))
 
 
 @lru_cache(maxsize=64)
@@ -104,34 +156,30 @@ def _gone(several: int, size: int) -> Floats:
     return found
 
 
-def reservation(free: Mapping[int, int], wanted: Mapping[int, float], size: int) -> Floats:
-    """By number of cards opened and free cards of the node the third term, in millionths; both up to `size`.
+def reservation(free: Mapping[int, int], wanted: Mapping[int, float], size: int, opened: Sequence[int]) -> Floats:
+    """By number of cards `opened` and free cards of the node, up to `size`, the third term, in millionths.
 
     `free` says how many nodes have how many free cards, `wanted` which part of the demand asks for so many at once.
     """
-    found = np.zeros((size + 1, size + 1))
-    cards = sum(number * count for number, count in free.items())
+    found = np.zeros((len(opened), size + 1))
+    cards = sum([number * count for number, count in free.items()])
     for several, part in sorted(wanted.items()):
         coming = part * cards / several
         if 2 <= several <= size and coming > 0:
-            slots = sum(number // several * count for number, count in free.items())
+            slots = sum([number // several * count for number, count in free.items()])
             above = (1 - erf((slots - 0.5 - coming) / sqrt(2 * coming))) / 2
             if above > 1e-9:
-                found += several * above * UNIT * _gone(several, size)
+                found += several * above * UNIT * _gone(several, size)[opened]
     return found
 
 
-def scarcity(free: Floats, shares: Mapping[tuple[bool, ...], float]) -> Floats:
+def scarcity(free: Floats, allowed: Floats, parts: Floats) -> Floats:
     """By group of nodes the part of its cards, from 0 to 1, that will be used by those who can use nothing else.
 
-    `free` is what the groups have left; `shares` says which part of the demand can only use which groups.
+    `free` is what the groups have left; `parts` is which part of the demand can only use those groups that are
+    `allowed` it (1, else 0), by row.
     """
-    found = np.zeros(len(free))
-    total = float(free.sum())
-    for groups, part in sorted(shares.items()):
-        mine = np.array(groups)
-        there = float(free[mine].sum())
-        if there > 0:
-            found[mine] += part * total / there
-    smaller: Floats = np.minimum(found, 1.0)
-    return smaller
+    there = allowed @ free
+    rates = np.divide(parts * free.sum(), there, out=np.zeros(len(parts)), where=there > 0)
+    found: Floats = np.minimum(rates @ allowed, 1.0)
+    return found

@@ -30,6 +30,7 @@ from adjoin_allocator.holders import Holding, preempts
 from adjoin_allocator.holds import Held, Holds
 from adjoin_allocator.hosts import NOTHING as NO_HOST
 from adjoin_allocator.ledger import Ledger
+from adjoin_allocator.lenders import Lenders
 from adjoin_allocator.model import Claim, ClaimUID, Nomination, Pool
 from adjoin_allocator.order import NOTHING, Portion
 from adjoin_allocator.place import Placer
@@ -66,6 +67,7 @@ class Arbiter:
         self._done: dict[ClaimUID, set[int]] = {}
         """By claim the replicas that this decision has placed."""
         self._blocked: dict[tuple[object, ...], Reason | None] = {}
+        self.lenders = Lenders(placer, self._holds, self.accounts, now)
         promised = [claim for claim in placer.ledger.waiting if claim.nominated]
         for claim in sorted(promised, key=lambda claim: (_created(claim, now), claim.uid)):
             if claim.hold is None and claim.pool in placer.ledger.pools:
@@ -87,11 +89,7 @@ class Arbiter:
         """The tenants of a pool."""
         found = self._accounts.get(pool)
         if found is None:
-            index = self._ledger.pools[pool].index
-            capacity: dict[str, int] = {}
-            for (kind, _), count in index.tally.items():
-                capacity[kind] = capacity.get(kind, 0) + count
-            found = self._accounts[pool] = Accounts(index.pool, capacity, self._ledger.holders[pool].usage)
+            found = self._accounts[pool] = self._ledger.accounts(pool)
         return found
 
     def serve(self, unit: Unit) -> Served:
@@ -117,6 +115,7 @@ class Arbiter:
             return promised
         if not forbidden.reasons:
             self._reserve(unit)
+        self.lenders.note(claim, need, forbidden)
         return forbidden
 
     def over_quota(self, claim: Claim, cost: Cost, placements: tuple[Placement, ...] = ()) -> Served:
@@ -126,7 +125,7 @@ class Arbiter:
         if not short:
             return Served(placements)
         reason = Reason(Code.QUOTA_EXCEEDED, 0, accounts.sentence(claim.tenant, cost, short))
-        return Served(placements, reasons=(reason,), remedy=accounts.remedy(claim.tenant, cost, short))
+        return Served(placements, reasons=(reason,), remedy=self.lenders.remedy(claim, cost, short))
 
     def settle(self, claim: Claim, missing: Iterable[int]) -> None:
         """All of a claim has been served, and these replicas have no place: what was promised to others is free."""
@@ -165,6 +164,14 @@ class Arbiter:
             self._ledger.roll_back(mark)
             self._blocked[key] = None if placements is None else self._held_for(pool, others, placements)
         return self._blocked[key]
+
+    def lift(self, claim: Claim) -> bool:
+        """Lets a claim have what is held for it, until the ledger rolls back: for its reasons that is free. Whether
+        there is anything.
+        """
+        mine = [held for held in self._holds.of(claim.pool) if held.claim is claim and held.taken]
+        self._holds.open(mine)
+        return bool(mine)
 
     def close(self) -> Mapping[str, Mapping[str, int]]:
         """Ends the decision; by pool and device name how many free devices are held."""

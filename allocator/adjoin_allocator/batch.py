@@ -30,6 +30,7 @@ from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.nodes import State
 from adjoin_allocator.place import Ask, Placer, Spot
 from adjoin_allocator.region import Find, apply, build, penalties
+from adjoin_allocator.repack import Repack, movable
 from adjoin_allocator.terms import Objective
 from adjoin_allocator.throughput import fill, settled
 
@@ -56,6 +57,7 @@ class Batch:
         self._placer = placer
         self._find = find
         self._lots: dict[str, Lot] = {}
+        self._repacks: dict[str, Repack] = {}
         self._gaps: dict[ClaimUID, float] = {}
 
     def placed(self, unit: Unit, spot: Spot) -> None:
@@ -64,10 +66,10 @@ class Batch:
         """
         if independent(unit.claim):
             unit.spot = spot
-            lot = self._lots.get(unit.ask.pool)
-            if lot is None:
-                lot = self._lots[unit.ask.pool] = Lot(unit.ask.pool, self._ledger, self._placer)
-            lot.enter(unit)
+            self._lot(unit.ask.pool).enter(unit)
+        elif movable(unit.claim):
+            unit.spot = spot
+            self._repack(unit.ask.pool).enter(unit)
 
     @property
     def gaps(self) -> Mapping[ClaimUID, float]:
@@ -85,8 +87,27 @@ class Batch:
         """A place for a replica that fits nowhere, when there is one once others of this decision are moved: then they
         are. Nothing is taken for the replica itself. None changes nothing.
         """
+        spot = self._room_among_wholes(unit) if independent(unit.claim) else None
+        if spot is None and movable(unit.claim) and self._ledger.parts.prices(unit.ask.pool):
+            spot = self._repack(unit.ask.pool).room(unit)
+        return spot
+
+    def _lot(self, pool: str) -> Lot:
+        lot = self._lots.get(pool)
+        if lot is None:
+            lot = self._lots[pool] = Lot(pool, self._ledger, self._placer)
+        return lot
+
+    def _repack(self, pool: str) -> Repack:
+        repack = self._repacks.get(pool)
+        if repack is None:
+            repack = self._repacks[pool] = Repack(self._lot(pool), self._find)
+        return repack
+
+    def _room_among_wholes(self, unit: Unit) -> Spot | None:
+        """The same where only whole devices move."""
         lot = self._lots.get(unit.ask.pool)
-        if lot is None or not lot.at or not independent(unit.claim):
+        if lot is None or not lot.at:
             return None
         key = same(unit.ask)
         if key in lot.refused:
@@ -176,7 +197,8 @@ class Batch:
         """
         changed: dict[ClaimUID, list[Unit]] = {}
         for lot in self._lots.values():
-            if len(lot.units) == 1 and not lot.waiting:
+            moved = any(unit.spot is not lot.walked.get(unit) for unit in lot.units)
+            if not lot.units or (len(lot.units) == 1 and not lot.waiting and not moved):
                 continue
             units = (*lot.units, *lot.waiting)
             if lot.pool.objective is Objective.THROUGHPUT:
@@ -187,6 +209,9 @@ class Batch:
             for unit in sorted(units, key=lambda unit: unit.rank):
                 if unit.claim.uid in touched:
                     changed.setdefault(unit.claim.uid, []).append(unit)
+        for repack in self._repacks.values():
+            for unit in sorted(repack.moved, key=lambda unit: unit.rank):
+                changed.setdefault(unit.claim.uid, []).append(unit)
         return list(changed.values())
 
     def _approach(self, lot: Lot) -> None:

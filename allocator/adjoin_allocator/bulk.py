@@ -18,6 +18,7 @@ from math import floor
 import numpy as np
 
 from adjoin_allocator.appraisal import Integers
+from adjoin_allocator.exchange import Ground
 from adjoin_allocator.fit import Fit
 from adjoin_allocator.packing_lp import Order, Packing, Site, pack
 from adjoin_allocator.place import Ask, Placer, Spot
@@ -31,6 +32,9 @@ FEWEST = 64
 MARGINS = (0.02, 0.0, 0.08, 0.01, 0.045, 0.015, 0.03, 0.005, 0.06)
 """Parts of the hosts that the program keeps back, to be tried in turn: without any what it takes may need every core,
 and then cannot be dealt out; the one with which most is placed counts."""
+
+NEAR = 0.0005
+"""Of what a program takes so little may be left for another try not to be worth its work."""
 
 MILLISECONDS = 100
 """Budget of the pool that each try takes."""
@@ -85,10 +89,13 @@ def bulk(placer: Placer, asks: Sequence[Ask]) -> Iterator[tuple[int, Spot]]:
     here = [_site(appraiser.stock, rows) for rows in sites]
     best: tuple[int, list[_Dealt]] = (0, [])
     for margin in MARGINS[: budget // MILLISECONDS]:
-        dealt = list(_deal(appraiser.stock, pack(here, orders, margin), listed, sites))
+        packing = pack(here, orders, margin)
+        dealt = list(_deal(appraiser.stock, packing, listed, sites))
         milli = sum(kind.milli for each in dealt for kind in each.kinds)
         if milli > best[0]:
             best = milli, dealt
+        if milli >= (1 - NEAR) * packing.milli:
+            break
     for kind in listed:
         kind.members.reverse()
     for each in best[1]:
@@ -252,28 +259,60 @@ class _Dealt:
 
 def _deal(stock: Stock, packing: Packing, kinds: Sequence[_Kind], sites: Sequence[Booleans]) -> Iterator[_Dealt]:
     """Deals out what the program takes: a bundle goes where the host has most for each of its free cards, so that the
-    last ones, which need least, find enough wherever cards are left. Nothing of the stock is changed.
+    last ones, which need least, find enough wherever cards are left. Bundles of one card that find none then get what
+    others can make room for (`exchange`). Nothing of the stock is changed.
     """
-    cpu, memory, whole, free = stock.cpu.copy(), stock.memory.copy(), stock.whole.copy(), stock.free.copy()
-    allowed = {kind.wish: _allowed(stock, kind.wish) for kind in kinds}
-    for load, bundle in _bundles(packing, kinds, len(sites)):
+    whole = stock.whole.copy()
+    usable: dict[frozenset[tuple[int, str]], int] = {}
+    bundles = [
+        (load, bundle, frozenset(_class(kind) for kind in bundle))
+        for load, bundle in _bundles(packing, kinds, len(sites))
+    ]
+    for _, _, classes in bundles:
+        usable.setdefault(classes, len(usable))
+    tables = np.array([_all_of(stock, classes) for classes in usable], dtype=bool).reshape(-1, *stock.shape)
+    ground = Ground(stock.host.copy(), stock.free, tables)
+    singles: list[tuple[list[_Kind], int]] = []
+    left: list[tuple[list[_Kind], tuple[int, int], int]] = []
+    for load, bundle, classes in bundles:
         count = max(1, bundle[0].milli // MILLI)
         asked = sum(kind.wish.cpu_milli for kind in bundle), sum(kind.wish.memory_kib for kind in bundle)
-        fits = sites[load.rows] & (whole >= count) & (cpu >= asked[0]) & (memory >= asked[1])
-        rows = np.flatnonzero(fits)
-        if not len(rows):
-            continue
-        spare = np.minimum(cpu[rows] / load.cpu_milli, memory[rows] / load.memory_kib) / whole[rows]
-        position = int(rows[spare.argmax()])
-        usable = free[position]
-        for kind in bundle:
-            usable = usable & allowed[kind.wish][position]
-        columns = np.flatnonzero(usable)[:count].tolist()
+        cpu, memory = ground.host
+        rows = np.flatnonzero(sites[load.rows] & (whole >= count) & (cpu >= asked[0]) & (memory >= asked[1]))
+        columns: list[int] = []
+        if len(rows):
+            spare = np.minimum(cpu[rows] / load.cpu_milli, memory[rows] / load.memory_kib) / whole[rows]
+            position = int(rows[spare.argmax()])
+            columns = np.flatnonzero(ground.free[position] & tables[usable[classes], position])[:count].tolist()
         # Where cards of one node differ, one that does for the first may not do for the others.
-        if len(columns) < count:
+        if not columns or len(columns) < count:
+            if count == 1:
+                left.append((bundle, asked, usable[classes]))
             continue
-        cpu[position] -= asked[0]
-        memory[position] -= asked[1]
         whole[position] -= count
-        free[position, columns] = False
+        if count == 1:
+            singles.append((bundle, ground.enter(asked, usable[classes], position, columns[0])))
+            continue
+        ground.host[:, position] -= asked
+        ground.free[position, columns] = False
         yield _Dealt(tuple(bundle), position, tuple(columns))
+    for bundle, asked, row in left:
+        number = ground.squeeze(asked, row)
+        if number is not None:
+            singles.append((bundle, number))
+    for bundle, number in singles:
+        position, column = ground.place(number)
+        yield _Dealt(tuple(bundle), position, (column,))
+
+
+def _class(kind: _Kind) -> tuple[int, str]:
+    """What decides which cards will do."""
+    return kind.wish.only, kind.wish.share
+
+
+def _all_of(stock: Stock, classes: frozenset[tuple[int, str]]) -> Booleans:
+    """Cards that will do for all of them, on nodes that are open."""
+    found = np.repeat(~stock.closed[:, None], stock.shape[1], axis=1)
+    for only, share in classes:
+        found &= _allowed(stock, Wish(0, share, only=only))
+    return found

@@ -68,7 +68,7 @@ def _first(groups: Iterable[Group]) -> list[int]:
     return sorted(position for group in groups for position in group.positions[:NAMED])[:NAMED]
 
 
-def _listed(names: Sequence[str], total: int | None = None) -> str:
+def listed(names: Sequence[str], total: int | None = None) -> str:
     """The first names, and how many more there are in all."""
     more = (len(names) if total is None else total) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -147,7 +147,7 @@ def _scarce(diagnosis: Diagnosis) -> Iterator[Reason]:
 
 def _strangers(held: Mapping[str, int]) -> str:
     """Who outside of Adjoin has devices: they appear in no list of claims that could be looked through."""
-    return f" ({sum(held.values())} held by {_listed(sorted(held))})" if held else ""
+    return f" ({sum(held.values())} held by {listed(sorted(held))})" if held else ""
 
 
 def _some_free(group: Group) -> bool:
@@ -177,7 +177,7 @@ def _releasing(diagnosis: Diagnosis) -> Iterator[Reason]:
     groups = [group for group in diagnosis.groups if Help.RELEASING in group.helps]
     if groups:
         count = sum(group.nodes for group in groups)
-        names = _listed([diagnosis.index.views[at].name for at in _first(groups)], count)
+        names = listed([diagnosis.index.views[at].name for at in _first(groups)], count)
         yield Reason(
             Code.DEVICE_RELEASING, count, f"{nodes_word(count)} would fit with devices that are being released: {names}"
         )
@@ -188,7 +188,7 @@ def _closed(diagnosis: Diagnosis) -> Iterator[Reason]:
     if groups:
         count = sum(group.nodes for group in groups)
         why = [f"{diagnosis.index.views[at].name} {diagnosis.index.closed[at][1]}" for at in _first(groups)]
-        yield Reason(Code.NODE_UNAVAILABLE, count, f"{nodes_word(count)} would fit, but {_listed(why, count)}")
+        yield Reason(Code.NODE_UNAVAILABLE, count, f"{nodes_word(count)} would fit, but {listed(why, count)}")
 
 
 def _devices(diagnosis: Diagnosis, groups: Iterable[Group], what: Help) -> list[str]:
@@ -214,7 +214,7 @@ def _unhealthy(diagnosis: Diagnosis) -> Iterator[Reason]:
         if groups:
             devices = _devices(diagnosis, groups, what)
             count = sum(group.nodes for group in groups)
-            yield Reason(code, count, f"{len(devices)} {what} where it would fit otherwise: {_listed(devices)}")
+            yield Reason(code, count, f"{len(devices)} {what} where it would fit otherwise: {listed(devices)}")
 
 
 def _driver(diagnosis: Diagnosis) -> Iterator[Reason]:
@@ -227,7 +227,7 @@ def _driver(diagnosis: Diagnosis) -> Iterator[Reason]:
     unseen = pool.withheld and (not shown or any(request.kind in shown for request in diagnosis.ask.requests))
     if pool.withheld and (with_some or unseen):
         count = sum(group.nodes for group in helped or with_some)
-        yield Reason(Code.DRIVER_UNAVAILABLE, count, f"incomplete inventory: {_listed(pool.withheld)}")
+        yield Reason(Code.DRIVER_UNAVAILABLE, count, f"incomplete inventory: {listed(pool.withheld)}")
     unguarded = [group for group in diagnosis.groups if Help.UNGUARDED in group.helps]
     if unguarded:
         devices = _devices(diagnosis, unguarded, Help.UNGUARDED)

@@ -11,16 +11,17 @@ cards on the node, then the one that opens fewer cards, then stable order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoin_allocator.appraisal import Floats, Integers, Need, need, reservation, scarcity
-from adjoin_allocator.prices import CARD, UNIT, Pricer, Prices
+from adjoin_allocator.appraisal import Floats, Integers, Strand, reservation, scarcity
+from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer
 from adjoin_allocator.sharing import MILLI, cost_milli
 from adjoin_allocator.stock import Stock, Wish
+from adjoin_allocator.wishes import Demand, Lessons
 
 Booleans = NDArray[np.bool_]
 
@@ -31,13 +32,16 @@ the fuller card is better."""
 FINE = 50
 """The same for what asks for no card, and costs a small part of one at most."""
 
-KNOWN = 4096
-"""For how many wishes costs are kept."""
+KNOWN = 1 << 22
+"""How many costs of wishes on nodes are kept."""
+
+FEW = 24
+"""Up to so many nodes are looked at one by one."""
 
 LOG = 1 << 20
 """How many changes are logged until all is looked at again."""
 
-VALUATIONS = 4
+VALUATIONS = 8
 """For how many sets of prices costs are kept."""
 
 _LEFT = 1 << 13
@@ -60,28 +64,6 @@ class Choice:
     cost: int
 
 
-class Demand:
-    """What the replicas of a pool's claims wish for of one kind of card, placed and waiting."""
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.wishes: list[Wish] = []
-        """All that was ever wished for, in the order in which it came first; sums do not depend on it."""
-        self.numbers: list[int] = []
-        self._at: dict[Wish, int] = {}
-
-    def add(self, wish: Wish, number: int) -> None:
-        """So many replicas more, or fewer, wish for this."""
-        if number:
-            self.version += 1
-            at = self._at.get(wish)
-            if at is None:
-                at = self._at[wish] = len(self.wishes)
-                self.wishes.append(wish)
-                self.numbers.append(0)
-            self.numbers[at] += number
-
-
 @dataclass(slots=True, eq=False)
 class _Costs:
     """What a wish costs on each node, by how many cards it opens, and how much of the log was heeded."""
@@ -95,23 +77,25 @@ class _Valuation:
     """A stock at certain prices.
 
     Attributes:
-        prices: By class of card.
-        worth: The same as a table by class and remainder.
-        cpu: What work worth a card needs of a host's processors (thousandths).
-        memory: Likewise of its memory (KiB).
+        worth: By class and thousandths left what a card is worth, one class after the other.
+        strand: What needs of hosts make idle.
         cards: By node what its cards are worth.
-        idle: By node how many cards are expected to idle.
-        seen: How much of the log was heeded.
+        seen: How much of the log was heeded there.
+        known: What wishes cost.
+        keys: By sizes of a part the keys of cards, as `worth` is ordered.
     """
 
-    prices: tuple[Prices, ...]
     worth: Integers
-    cpu: Need
-    memory: Need
-    cards: Integers
-    idle: Floats
+    strand: Strand
+    cards: Floats
     seen: int = 0
     known: dict[Wish, _Costs] = field(default_factory=dict)
+    keys: dict[tuple[int, ...], tuple[Integers, list[int]]] = field(default_factory=dict)
+    listed: list[int] = field(init=False)
+    """The same as `worth`."""
+
+    def __post_init__(self) -> None:
+        self.listed = self.worth.tolist()
 
 
 class Appraiser:
@@ -119,15 +103,12 @@ class Appraiser:
 
     def __init__(self, stock: Stock, demand: Demand, pricer: Pricer) -> None:
         self.stock = stock
-        self.demand = demand
-        self._pricer = pricer
+        self._lessons = Lessons(stock, demand, pricer)
         self._valuations: dict[tuple[object, ...], _Valuation] = {}
         self._current: _Valuation | None = None
-        self._version = -1
-        self._facts: _Facts = _Facts(stock, [])
-        self._several: dict[int, float] = {}
-        self._parts: dict[tuple[bool, ...], float] = {}
-        self._groups = _Groups(stock, ())
+        self._groups = _Groups(stock, frozenset())
+        self._open = ~stock.closed
+        self._most = max(16, KNOWN // max(1, 2 * stock.shape[0]))
 
     def best(self, wish: Wish, among: Booleans | None = None) -> Choice | None:
         """The cheapest place, among some nodes or all of them; None when there is none."""
@@ -140,11 +121,11 @@ class Appraiser:
         if among is not None:
             total = np.where(among[:, None], total, _NEVER)
         at = int(total.argmin())
-        if total.flat[at] >= _NEVER // 2:
+        least = total.item(at)
+        if least >= _NEVER // 2:
             return None
         position, way = divmod(at, total.shape[1])
-        cost = int(total.flat[at]) // _TIE * _grain(wish)
-        return Choice(position, self._columns(valuation, wish, position, way), cost)
+        return Choice(position, self._columns(valuation, wish, position, way), least // _TIE * _grain(wish))
 
     def tariff(self, wish: Wish) -> tuple[list[int], list[bool]]:
         """By node what a wish for whole cards costs there, in units of `GRAIN`, and whether the host has room; which
@@ -161,77 +142,54 @@ class Appraiser:
     def cards(self, wish: Wish) -> Integers:
         """By node and column what a part costs as far as its card goes, in units of `GRAIN`; -1 if too small."""
         stock = self.stock
-        opened, fresh = self._keys(self._valuation(), wish, np.arange(stock.shape[0]))
+        opened, fresh = self._keys(self._valuation(), wish, slice(None))
         limit = stock.shares[stock.share_at[wish.share]].max_devices
         if limit is not None and stock.in_mode[stock.share_at[wish.share]] + wish.parts > limit:
             fresh = np.full_like(fresh, _FAR)
+            if stock.in_mode[stock.share_at[wish.share]] > limit:
+                opened = fresh
         key = np.minimum(opened, fresh)
         found: Integers = np.where(key >= _FAR, -1, (key >> _SHIFT) // GRAIN)
         return found
+
+    def price(self, klass: int, left: int, size: int) -> int:
+        """What so many thousandths of a card of this class cost of which so many are left, in units of `GRAIN`."""
+        worth, base = self._valuation().listed, klass * (CARD + 1)
+        return (worth[base + left] - worth[base + max(left - size, 0)]) // GRAIN
 
     def _forget(self) -> None:
         """Starts the log anew, and with it all that was kept."""
         self.stock.log.clear()
         self._valuations.clear()
-        self._current, self._version = None, -1
+        self._current = None
 
     # What the demand says
 
     def _valuation(self) -> _Valuation:
-        """Prices and needs of the demand as it is, and the stock at these."""
-        if self._version != self.demand.version:
-            self._version = self.demand.version
-            self._current = self._learn()
-        valuation = self._current
-        assert valuation is not None
-        log = self.stock.log
-        if valuation.seen < len(log):
-            self._appraise(valuation, _recent(log, valuation.seen, self.stock.shape[0]))
-            valuation.seen = len(log)
-        return valuation
+        """The stock at prices and needs of the demand as it is."""
+        lessons = self._lessons
+        if lessons.learn() or self._current is None:
+            if lessons.restricted.keys() != self._groups.mix:
+                self._groups = _Groups(self.stock, frozenset(lessons.restricted))
+            self._current = self._valued(lessons)
+        return self._current
 
-    def _learn(self) -> _Valuation:
-        stock, demand = self.stock, self.demand
-        facts = self._facts
-        if len(facts.wishes) != len(demand.wishes):
-            facts = self._facts = _Facts(stock, demand.wishes)
-        numbers = np.array(demand.numbers, dtype=np.int64)
-        prices = tuple(self._pricer.prices(sizes) for sizes in facts.sizes(numbers))
-        worth = facts.worth(prices)
-        weights = numbers * worth
-        total = int(weights.sum())
-        cpu = need(numbers, worth, facts.cpu, total)
-        memory = need(numbers, worth, facts.memory, total)
-        self._several = {several: int(weights[rows].sum()) / total for several, rows in facts.several.items() if total}
-        restricted = {only: int(weights[rows].sum()) / total for only, rows in facts.only.items() if total}
-        restricted = {only: part for only, part in restricted.items() if part}
-        if tuple(sorted(restricted)) != self._groups.mix:
-            self._groups = _Groups(stock, tuple(sorted(restricted)))
-        self._parts = {self._groups.members[only]: part for only, part in restricted.items()}
-        key = (prices, cpu, memory)
+    def _valued(self, lessons: Lessons) -> _Valuation:
+        key = (lessons.prices, lessons.cpu, lessons.memory)
         found = self._valuations.get(key)
         if found is None:
             while len(self._valuations) >= VALUATIONS:
                 del self._valuations[next(iter(self._valuations))]
-            rows = stock.shape[0]
-            table = np.array([each.worth for each in prices]).reshape(len(prices), CARD + 1)
-            found = _Valuation(prices, table, cpu, memory, np.zeros(rows, dtype=np.int64), np.zeros(rows))
-            self._appraise(found, np.arange(rows))
-            found.seen = len(stock.log)
+            worth: Integers = np.concatenate([each.worth for each in (*lessons.prices, LINEAR)])
+            strand = Strand((lessons.cpu, lessons.memory))
+            found = _Valuation(worth, strand, self._cards(worth, slice(None)), len(self.stock.log))
             self._valuations[key] = found
         return found
 
-    def _appraise(self, valuation: _Valuation, rows: Integers) -> None:
-        """Brings what nodes are worth up to date."""
-        stock = self.stock
-        cards = valuation.worth[stock.klass[rows], stock.left[rows]].sum(axis=1)
-        valuation.cards[rows] = cards
-        valuation.idle[rows] = self._idle(valuation, cards, stock.cpu[rows], stock.memory[rows])
-
-    @staticmethod
-    def _idle(valuation: _Valuation, cards: Integers, cpu: Integers, memory: Integers) -> Floats:
-        worth = cards / UNIT
-        return valuation.cpu.idle(worth, cpu.astype(float)) + valuation.memory.idle(worth, memory.astype(float))
+    def _cards(self, worth: Integers, rows: Integers | slice) -> Floats:
+        """By node what its cards are worth."""
+        found: Floats = worth[self.stock.place[rows]].sum(axis=1, dtype=float)
+        return found
 
     # What a wish costs
 
@@ -239,201 +197,271 @@ class Appraiser:
         """By node and number of cards opened the terms of the node alone, with what decides among equals."""
         log, kept = self.stock.log, valuation.known.get(wish)
         if kept is None:
-            if len(valuation.known) >= KNOWN:
+            if len(valuation.known) >= self._most:
                 valuation.known.clear()
-            rows = np.arange(self.stock.shape[0])
-            kept = valuation.known[wish] = _Costs(self._local(valuation, wish, rows), len(log))
+            kept = valuation.known[wish] = _Costs(self._local(valuation, wish, slice(None)), len(log))
         elif kept.seen < len(log):
-            rows = _recent(log, kept.seen, self.stock.shape[0])
-            kept.costs[rows] = self._local(valuation, wish, rows)
+            changed = {*log[kept.seen :]} if len(log) - kept.seen <= 2 * FEW else ()
+            if 0 < len(changed) <= FEW and self._light(wish):
+                for position in changed:
+                    kept.costs[position] = self._node(valuation, wish, position)
+            else:
+                rows = _recent(log, kept.seen, self.stock.shape[0])
+                kept.costs[rows] = self._local(valuation, wish, rows)
             kept.seen = len(log)
         return kept.costs
 
-    def _local(self, valuation: _Valuation, wish: Wish, rows: Integers) -> Integers:
+    def _light(self, wish: Wish) -> bool:
+        """Whether `_node` can tell what it costs."""
+        light = not wish.parts or (wish.parts == 1 and not wish.of_each.bytes and not self.stock.heavy)
+        return light and self.stock.shape[1] < _WAYS
+
+    def _node(self, valuation: _Valuation, wish: Wish, position: int) -> list[int]:
+        """What `_local` says of one node, without arrays."""
         stock = self.stock
-        cpu, memory = stock.cpu[rows] - wish.cpu_milli, stock.memory[rows] - wish.memory_kib
-        room = (cpu >= 0) & (memory >= 0) & ~stock.closed[rows]
-        whole = stock.whole[rows]
+        standing, place, (free, _, cpu, memory) = stock.node(position)
+        ways = wish.parts + 1 if wish.parts else 1
+        left = cpu - wish.cpu_milli, memory - wish.memory_kib
+        if left[0] < 0 or left[1] < 0 or stock.closed[position]:
+            return [_NEVER] * ways
+        keys = [(wish.count * UNIT << _SHIFT, wish.count)]
         if wish.parts:
-            worth, left, opened = self._ways(valuation, wish, rows)
-        else:
-            count = wish.count
-            worth = np.full((len(rows), 1), count * UNIT, dtype=np.int64)
-            left = np.zeros((len(rows), 1), dtype=np.int64)
-            opened = np.array([count])
-            if count:
-                usable = stock.free[rows]
-                if wish.only:
-                    usable = usable & stock.eligible[wish.only][rows]
-                room &= usable.sum(axis=1) >= count
-        cards = valuation.cards[rows][:, None]
-        idle = self._idle(valuation, np.maximum(cards - worth, 0), cpu[:, None], memory[:, None])
-        cost = np.minimum(worth, _FAR >> _SHIFT) + np.rint((idle - valuation.idle[rows][:, None]) * UNIT).astype(
-            np.int64
-        )
-        cost = np.rint(cost / _grain(wish)).astype(np.int64)
-        free = np.minimum(whole[:, None] - opened, _WAYS - 1)
-        tie = (np.minimum(left, _LEFT - 1) * _WAYS + np.maximum(free, 0)) * _WAYS + np.minimum(opened, _WAYS - 1)
-        found: Integers = np.where(room[:, None] & (worth < _FAR >> _SHIFT), cost * _TIE + tie, _NEVER)
+            opened, fresh = self._cheapest(valuation, wish, position)
+            keys = [(opened[0], 0), (fresh[0], 1)]
+        elif wish.count:
+            mask = stock.mask(wish)
+            usable = free.bit_count()
+            if mask is not None:
+                usable = sum(each for each, card in zip(mask[position].tolist(), standing, strict=True) if card == 1)
+            if usable < wish.count:
+                return [_NEVER]
+        worth = valuation.listed
+        cards = float(sum([worth[each] for each in place]))
+        before = valuation.strand.idle_on(cards / UNIT, (cpu, memory))
+        found, grain, whole = [], _grain(wish), free.bit_count()
+        for key, opened_cards in keys:
+            if key >= _FAR:
+                found.append(_NEVER)
+                continue
+            cost = key >> _SHIFT
+            idle = valuation.strand.idle_on(max(cards - cost, 0.0) / UNIT, left)
+            amount = round((round((idle - before) * UNIT) + cost) / grain)
+            tie = key & (1 << _SHIFT) - 1
+            found.append(((amount * _LEFT + tie) * _WAYS + max(whole - opened_cards, 0)) * _WAYS + opened_cards)
         return found
 
-    def _ways(self, valuation: _Valuation, wish: Wish, rows: Integers) -> tuple[Integers, Integers, Integers]:
-        """By node and number of cards opened what the parts are worth, what is left of their cards, and that number."""
-        parts = wish.parts
-        sums = []
-        for keys in self._keys(valuation, wish, rows):
-            found = np.full((len(rows), parts + 1), _FAR, dtype=np.int64)
-            found[:, 0] = 0
-            least = np.sort(keys, axis=1)[:, :parts]
-            np.cumsum(least, axis=1, out=found[:, 1 : least.shape[1] + 1])
-            sums.append(found)
-        together = sums[0][:, ::-1] + sums[1]
-        return together >> _SHIFT, together & (1 << _SHIFT) - 1, np.arange(parts + 1)
+    def _cheapest(self, valuation: _Valuation, wish: Wish, position: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Key and column of the best card in the mode for a part of one, and of the best whole one; `_FAR` for none."""
+        stock, share = self.stock, self.stock.share_at[wish.share]
+        standing, place, _ = stock.node(position)
+        table, mask = self._table(valuation, wish, share)[1], stock.mask(wish)
+        may = mask[position].tolist() if mask is not None else None
+        opened = fresh = (_FAR, 0)
+        for column, card in enumerate(standing):
+            if (card == 1 or card == 2 + share) and (may is None or may[column]):
+                key = table[place[column]]
+                if card == 1 and key < fresh[0]:
+                    fresh = (key, column)
+                elif card != 1 and key < opened[0]:
+                    opened = (key, column)
+        return opened, fresh
 
-    def _keys(self, valuation: _Valuation, wish: Wish, rows: Integers) -> tuple[Integers, Integers]:
+    def _local(self, valuation: _Valuation, wish: Wish, rows: Integers | slice) -> Integers:
+        stock, asked = self.stock, np.array(((wish.cpu_milli,), (wish.memory_kib,)))
+        host = stock.host[:, rows]
+        cards = self._cards(valuation.worth, rows)
+        ways = wish.parts + 1 if wish.parts else 1
+        # What is left on the host and of the cards, by way; the last column is the node as it is.
+        left = np.empty((2, len(cards), ways + 1), dtype=np.int64)
+        left[:] = (host - asked)[:, :, None]
+        left[:, :, -1] = host
+        after = np.empty((len(cards), ways + 1))
+        after[:] = cards[:, None]
+        room = left[:, :, 0].min(axis=0) >= 0
+        room &= self._open[rows]
+        if wish.parts:
+            cost, rest = self._ways(valuation, wish, rows)
+            after[:, :-1] -= cost
+            able = cost < _FAR >> _SHIFT
+            able &= room[:, None]
+            cost = np.minimum(cost, _FAR >> _SHIFT)
+            opened = np.arange(ways)
+            tie = rest if wish.parts < _LEFT // MILLI else np.minimum(rest, _LEFT - 1)
+        else:
+            after[:, :-1] -= wish.count * UNIT
+            if wish.count:
+                usable, mask = stock.standing[rows] == 1, stock.mask(wish)
+                if mask is not None:
+                    usable &= mask[rows]
+                room &= usable.sum(axis=1) >= wish.count
+            able = room[:, None]
+            cost = np.full((1, 1), wish.count * UNIT)
+            opened = np.array([wish.count])
+            tie = np.zeros((1, 1), dtype=np.int64)
+        np.maximum(after, 0.0, out=after)
+        after /= UNIT
+        idles = valuation.strand.idle(after, left)
+        amount = idles[:, :-1] - idles[:, -1:]
+        amount *= UNIT
+        np.rint(amount, out=amount)
+        amount += cost
+        amount /= _grain(wish)
+        key = np.rint(amount, out=amount).astype(np.int64)
+        key *= _LEFT
+        key += tie
+        key *= _WAYS
+        free = stock.whole[rows][:, None] - opened
+        np.maximum(free, 0, out=free)
+        if stock.shape[1] >= _WAYS:
+            np.minimum(free, _WAYS - 1, out=free)
+            opened = np.minimum(opened, _WAYS - 1)
+        key += free
+        key *= _WAYS
+        key += opened
+        key[~able] = _NEVER
+        return key
+
+    def _ways(self, valuation: _Valuation, wish: Wish, rows: Integers | slice) -> tuple[Integers, Integers]:
+        """By node and number of cards opened what the parts are worth, and what is left of their cards."""
+        parts = wish.parts
+        keys = self._keys(valuation, wish, rows)
+        if parts == 1:
+            together = np.stack([each.min(axis=1) for each in keys], axis=1)
+        else:
+            sums = []
+            for each in keys:
+                found = np.full((len(each), parts + 1), _FAR, dtype=np.int64)
+                found[:, 0] = 0
+                least = np.sort(each, axis=1)[:, :parts]
+                np.cumsum(least, axis=1, out=found[:, 1 : least.shape[1] + 1])
+                sums.append(found)
+            together = sums[0][:, ::-1] + sums[1]
+        return together >> _SHIFT, together & (1 << _SHIFT) - 1
+
+    def _keys(self, valuation: _Valuation, wish: Wish, rows: Integers | slice) -> tuple[Integers, Integers]:
         """By card what a part of it is worth, in the higher bits, and what is then left: of cards in the mode, and of
         whole ones.
         """
         stock, part, share = self.stock, wish.of_each, self.stock.share_at[wish.share]
-        klass, left = stock.klass[rows], stock.left[rows]
-        caps = stock.caps[share]
-        size = np.array([cost_milli(part, cap) for cap in caps.tolist()], dtype=np.int64)[klass]
-        cap = caps[klass]
-        selected = stock.selected[share][rows]
-        if wish.only:
-            selected = selected & stock.eligible[wish.only][rows]
-        fits = selected & (part.milli <= MILLI) & (part.bytes <= cap)
-        opened = stock.mode[rows] == share
-        opened &= fits & stock.usable[rows]
-        opened &= stock.used_bytes[rows] + part.bytes <= cap
-        opened &= stock.used_milli[rows] + part.milli <= MILLI
-        fresh = fits & stock.free[rows]
-        after = np.maximum(left - size, 0)
-        worth = valuation.worth
-        key = (worth[klass, left] - worth[klass, after] << _SHIFT) + after
+        key = self._table(valuation, wish, share)[0][stock.place[rows]]
+        standing, mask = stock.standing[rows], stock.mask(wish)
+        opened, fresh = standing == 2 + share, standing == 1
+        if part.bytes or stock.heavy:
+            caps = stock.caps[share][stock.klass[rows]]
+            fits = (caps >= part.bytes) & (part.milli <= MILLI)
+            used_bytes, used_milli = stock.used[1:, rows]
+            opened &= used_bytes + part.bytes <= caps
+            opened &= used_milli + part.milli <= MILLI
+            opened &= fits
+            fresh &= fits
+        elif part.milli > MILLI:
+            opened[:], fresh[:] = False, False
+        else:
+            opened &= key < _FAR
+        if mask is not None:
+            opened &= mask[rows]
+            fresh &= mask[rows]
         return np.where(opened, key, _FAR), np.where(fresh, key, _FAR)
+
+    def _table(self, valuation: _Valuation, wish: Wish, share: int) -> tuple[Integers, list[int]]:
+        """By class and thousandths left the key of a card; a part that is larger than what is left by that measure, and
+        still fits, leaves nothing.
+        """
+        part = wish.of_each
+        sizes = tuple(cost_milli(part, cap) for cap in self.stock.caps[share].tolist())
+        exact = not part.bytes and not self.stock.heavy
+        found = valuation.keys.get((exact, *sizes))
+        if found is None:
+            if len(valuation.keys) >= KNOWN // (CARD + 1):
+                valuation.keys.clear()
+            tables = []
+            for klass, size in enumerate(sizes):
+                worth = valuation.worth[klass * (CARD + 1) : (klass + 1) * (CARD + 1)]
+                left = np.arange(CARD + 1)
+                after = np.maximum(left - size, 0)
+                table = (worth - worth[after] << _SHIFT) + after
+                tables.append(np.where(left < size, _FAR, table) if exact else table)
+            together = np.concatenate(tables)
+            found = valuation.keys[exact, *sizes] = together, together.tolist()
+        return found
 
     def _total(self, valuation: _Valuation, wish: Wish, costs: Integers) -> Integers:
         """All terms together."""
-        stock = self.stock
-        whole = stock.whole
-        table = reservation(stock.spread, self._several, stock.shape[1])
-        scarce: Integers | None = None
-        if self._parts:
-            worth = self._facts.worth_of(wish, valuation.prices)
-            weights = valuation.cards.astype(float)
-            free = np.bincount(self._groups.of, weights=weights, minlength=len(self._groups.kinds)).astype(float)
-            scarce = _cost(scarcity(free, self._parts) * worth * (UNIT // CARD))[self._groups.of]
-        if not wish.parts:
-            total = costs[:, 0]
-            if wish.count:
-                total = total + _cost(table[min(wish.count, stock.shape[1])])[whole]
-            if scarce is not None:
-                total = total + scarce
-            return total[:, None]
+        stock, lessons = self.stock, self._lessons
+        size = stock.shape[1]
+        openings = [*range(1, wish.parts + 1)] if wish.parts else [wish.count]
         total = costs.copy()
-        limit = stock.shares[stock.share_at[wish.share]].max_devices
-        for opened in range(1, wish.parts + 1):
-            if limit is not None and stock.in_mode[stock.share_at[wish.share]] + opened > limit:
-                total[:, opened] = _NEVER
-            else:
-                total[:, opened] += _cost(table[min(opened, stock.shape[1])])[whole]
-        if scarce is not None:
-            total += scarce[:, None]
+        if openings[-1] and lessons.several:
+            table = _cost(reservation(stock.spread, lessons.several, size, [min(each, size) for each in openings]))
+            if table.any():
+                for at, row in enumerate(table, 1 if wish.parts else 0):
+                    total[:, at] += row[stock.whole]
+        limit = stock.shares[stock.share_at[wish.share]].max_devices if wish.parts else None
+        if limit is not None:
+            # Of a share that has split too many already nothing is given, not even of cards that are split.
+            for opened in range(total.shape[1]):
+                if stock.in_mode[stock.share_at[wish.share]] + opened > limit:
+                    total[:, opened] = _NEVER
+        if lessons.restricted:
+            groups, log = self._groups, stock.log
+            if valuation.seen < len(log):
+                rows = _recent(log, valuation.seen, stock.shape[0])
+                valuation.cards[rows] = self._cards(valuation.worth, rows)
+                valuation.seen = len(log)
+            free: Floats = np.bincount(groups.of, valuation.cards, groups.number).astype(float)
+            parts = groups.parts(lessons.restricted) / lessons.total
+            scarce = _cost(scarcity(free, groups.allowed, parts) * lessons.worth(wish) * (UNIT // CARD))
+            total += scarce[groups.of][:, None]
         return total
 
     def _columns(self, valuation: _Valuation, wish: Wish, position: int, way: int) -> tuple[int, ...]:
         """The cards of a choice, of equal ones the first."""
         stock = self.stock
         if not wish.parts:
-            usable = stock.free[position] & stock.eligible[wish.only][position]
+            usable, mask = stock.standing[position] == 1, stock.mask(wish)
+            if mask is not None:
+                usable = usable & mask[position]
             return tuple(np.flatnonzero(usable)[: wish.count].tolist())
-        opened, fresh = self._keys(valuation, wish, np.array([position]))
+        if wish.parts == 1 and self._light(wish):
+            return (self._cheapest(valuation, wish, position)[way][1],)
+        opened, fresh = self._keys(valuation, wish, slice(position, position + 1))
         chosen = np.argsort(opened[0], kind="stable")[: wish.parts - way].tolist()
         chosen += np.argsort(fresh[0], kind="stable")[:way].tolist()
         return tuple(sorted(chosen))
-
-
-class _Facts:
-    """What of a demand's wishes does not change with their number, as arrays."""
-
-    def __init__(self, stock: Stock, wishes: Sequence[Wish]) -> None:
-        self.wishes = tuple(wishes)
-        self._stock = stock
-        self.cpu = np.array([wish.cpu_milli for wish in wishes], dtype=np.int64)
-        self.memory = np.array([wish.memory_kib for wish in wishes], dtype=np.int64)
-        self.several: dict[int, list[int]] = {}
-        self.only: dict[int, list[int]] = {}
-        self._at = {wish: at for at, wish in enumerate(wishes)}
-        self._parts: list[tuple[int, list[int]]] = []
-        self._prices: tuple[Prices, ...] = ()
-        self._worth: Integers = np.zeros(0, dtype=np.int64)
-        self._weights = [int((stock.klass[stock.exists] == klass).sum()) for klass in range(len(stock.sizes))]
-        for at, wish in enumerate(wishes):
-            if wish.parts:
-                self._parts.append((at, self._sizes(wish)))
-            elif wish.count > 1:
-                self.several.setdefault(wish.count, []).append(at)
-            if wish.only and wish.count:
-                self.only.setdefault(wish.only, []).append(at)
-
-    def _sizes(self, wish: Wish) -> list[int]:
-        """By class of card how many thousandths of it each part takes."""
-        share = self._stock.share_at.get(wish.share)
-        if share is None:
-            return [0] * len(self._stock.sizes)
-        return [cost_milli(wish.of_each, cap) for cap in self._stock.caps[share].tolist()]
-
-    def sizes(self, numbers: Integers) -> Iterator[dict[int, int]]:
-        """By class of card how many parts of which size are asked for."""
-        counts = numbers.tolist()
-        for klass in range(len(self._stock.sizes)):
-            found: dict[int, int] = {}
-            for at, sizes in self._parts:
-                number = counts[at] * self.wishes[at].parts
-                if number and sizes[klass]:
-                    found[sizes[klass]] = found.get(sizes[klass], 0) + number
-            yield found
-
-    def worth(self, prices: tuple[Prices, ...]) -> Integers:
-        """By wish what a replica is worth, in thousandths of a card."""
-        if prices != self._prices:
-            self._prices = prices
-            self._worth = np.array([self._rate(wish, prices) for wish in self.wishes], dtype=np.int64)
-        return self._worth
-
-    def worth_of(self, wish: Wish, prices: tuple[Prices, ...]) -> int:
-        """The same of one wish, known or not."""
-        at = self._at.get(wish)
-        return self._rate(wish, prices) if at is None else int(self.worth(prices)[at])
-
-    def _rate(self, wish: Wish, prices: tuple[Prices, ...]) -> int:
-        if not wish.parts:
-            return wish.count * CARD
-        # Cards of different memory differ in what a part of them is; what counts is what there are many of.
-        each = zip(prices, self._sizes(wish), self._weights, strict=True)
-        value = sum(price.price(size) * weight for price, size, weight in each)
-        return wish.parts * value // max(1, sum(self._weights)) // (UNIT // CARD)
 
 
 class _Groups:
     """Nodes that the same restricted wishes can use.
 
     Attributes:
-        mix: The restrictions that are told apart.
+        mix: The selections that are told apart.
         of: By node its group.
-        kinds: By group which of the restrictions allow it.
-        members: By restriction which groups it allows.
+        number: How many groups there are.
+        allowed: Which groups those can use who want certain nodes; these stand in an order that depends on nothing but
+            the nodes.
     """
 
-    def __init__(self, stock: Stock, mix: tuple[int, ...]) -> None:
+    def __init__(self, stock: Stock, mix: frozenset[int]) -> None:
         self.mix = mix
         rows = stock.shape[0]
-        allowed = np.array([stock.eligible[only].any(axis=1) for only in mix], dtype=bool).reshape(len(mix), rows)
-        kinds, of = np.unique(allowed.T, axis=0, return_inverse=True) if mix and rows else (np.zeros((1, 0)), None)
-        self.of: Integers = np.zeros(rows, dtype=np.int64) if of is None else of.reshape(rows)
-        self.kinds = [tuple(bool(each) for each in kind) for kind in kinds]
-        self.members = {only: tuple(kind[at] for kind in self.kinds) for at, only in enumerate(mix)}
+        nodes = {only: stock.eligible[only].any(axis=1) for only in mix}
+        different = sorted({each.tobytes() for each in nodes.values()})
+        self._rows = {only: different.index(each.tobytes()) for only, each in nodes.items()}
+        table = np.array([np.frombuffer(each, dtype=bool) for each in different], dtype=bool).reshape(-1, rows)
+        self.of: Integers = np.zeros(rows, dtype=np.int64)
+        kinds = np.zeros((1, len(different)), dtype=bool)
+        if rows and different:
+            kinds, of = np.unique(table.T, axis=0, return_inverse=True)
+            self.of = np.asarray(of, dtype=np.int64).reshape(rows)
+        self.number = len(kinds)
+        self.allowed: Floats = kinds.T.astype(float)
+
+    def parts(self, restricted: Mapping[int, int]) -> Floats:
+        """What is asked for, by row of `allowed`."""
+        found = [0] * len(self.allowed)
+        for only, amount in restricted.items():
+            found[self._rows[only]] += amount
+        return np.array(found, dtype=float)
 
 
 def _grain(wish: Wish) -> int:
@@ -451,4 +479,4 @@ def _recent(log: Sequence[int], seen: int, rows: int) -> Integers:
     """The rows that changed since."""
     if len(log) - seen > rows:
         return np.arange(rows)
-    return np.array(sorted(set(log[seen:])), dtype=np.int64)
+    return np.array([*{*log[seen:]}], dtype=np.int64)

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from adjoin_allocator.gang import Gang
+from adjoin_allocator.members import Gang
 from adjoin_allocator.tenancy import Cost, least_cost
 
 

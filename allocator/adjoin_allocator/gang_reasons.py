@@ -20,12 +20,14 @@ from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fabric import WHOLE, FabricTree
 from adjoin_allocator.fit import STATE_LIMIT, relaxed
-from adjoin_allocator.gang import AS_IT_IS, Gang, Outcome, WhatIf, arrange, gang_of
+from adjoin_allocator.gang import AS_IT_IS, Outcome, WhatIf, arrange, gang_of, seats_of
 from adjoin_allocator.hosts import NOTHING
+from adjoin_allocator.members import Gang
 from adjoin_allocator.model import Affinity, Claim, Fabric
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.seats import SeatMemo
+from adjoin_allocator.shortage import share_refusal, shortage, smaller_parts
 from adjoin_allocator.terms import SCOPES, Policy, Standing
 
 NAMED = 3
@@ -53,11 +55,14 @@ class Desk:
         same = claim.requests == gang.claim.requests and claim.affinity == gang.claim.affinity
         asks = gang.asks
         if not same:
+            shares = self.placer.ledger.parts.shares
             asks = tuple(
-                self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in ways(claim.requests)
+                self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile)
+                for way in ways(claim.requests)
+                if share_refusal(claim, way, shares) is None
             )
         present = {one.index for one in claim.placed if one.index not in gang.missing}
-        return gang_of(self.placer, claim, asks, [at for at in range(claim.replicas) if at not in present])
+        return gang_of(self.placer, claim, asks, [at for at in claim.members if at not in present])
 
 
 def explain_gang(desk: Desk, gang: Gang) -> tuple[tuple[Reason, ...], str | None]:
@@ -97,15 +102,15 @@ class _Teller:
         gang, outcome, tree = self.gang, self.outcome, self.desk.tree
         claim = gang.claim
         if gang.held:
-            present = claim.replicas - len(gang.missing)
+            present = claim.size - len(gang.missing)
             lost = ", ".join(map(str, gang.missing[:NAMED]))
             more = len(gang.missing) - NAMED
             what = f"members {lost}" + (f" and {more} more have" if more > 0 else " have")
             what = f"member {lost} has" if len(gang.missing) == 1 else what
-            message = f"{present} of {claim.replicas} members are in place, {what} no place"
+            message = f"{present} of {claim.size} members are in place, {what} no place"
         else:
             wanted = f"{self.needed} members"
-            if self.needed < claim.replicas:
+            if self.needed < claim.size:
                 wanted = f"at least {self.needed} members"
             message = f"{outcome.most} of {wanted} fit"
             level = tree.level(claim.fabric.required)
@@ -165,9 +170,9 @@ class _Teller:
         levels = [tree.level(fabric.required)]
         levels += [tree.level(fabric.segment.level)] if fabric.segment is not None else []
         for level in dict.fromkeys(level for level in levels if level != WHOLE):
-            lacking = [int(at) for at in tree.unlabelled(level) if int(at) not in tree.index.closed]
-            lacking = [at for at in lacking if self._holds(at)]
-            if lacking and self.outcome.most + self._rooms(lacking) >= self.needed:
+            rooms = self._rooms()
+            lacking = [int(at) for at in tree.unlabelled(level) if rooms.get(int(at))]
+            if lacking and self.outcome.most + sum(rooms[at] for at in lacking) >= self.needed:
                 label = tree.layers[level].level
                 missing = f"{nodes_word(len(lacking))} {'has' if len(lacking) == 1 else 'have'} no label"
                 yield Reason(
@@ -217,20 +222,10 @@ class _Teller:
                         found[position] = found.get(position, 0) | 1 << bit
         return found
 
-    def _holds(self, position: int) -> bool:
-        return self._rooms([position]) > 0
-
-    def _rooms(self, positions: Sequence[int]) -> int:
-        """How many members some nodes hold."""
-        desk, gang = self.desk, self.gang
-        ledger = desk.placer.ledger.pools[gang.claim.pool]
-        total = 0
-        for position in positions:
-            shape = ledger.index.views[position].shape
-            key = tuple((shape, desk.placer.sort(ask, position), ledger.free[position]) for ask in gang.asks)
-            forms = tuple(ask.form for ask in gang.asks)
-            total += len(desk.memo.filling(desk.placer, forms, key).seats)
-        return total
+    def _rooms(self) -> dict[int, int]:
+        """By position of an open node how many members it holds."""
+        seats = seats_of(self.desk.placer, self.desk.memo, self.gang)
+        return {at: seats.capacity(key) for key, positions in seats.groups().items() for at in positions}
 
     def _names(self, positions: Sequence[int]) -> list[str]:
         return [self.desk.tree.index.views[at].name for at in positions]
@@ -306,29 +301,38 @@ class _Teller:
         desk, gang = self.desk, self.gang
         ask = gang.asks[0]
         if not most:
-            yield from reasons(diagnose(desk.placer, ask))
+            short = shortage(desk.placer, ask)
+            yield from reasons(diagnose(desk.placer, ask)) if short is None else short[0]
             return
         blocked = self._blocked(ask)
         if blocked is not None:
             yield blocked
             return
         ledger = desk.placer.ledger.pools[ask.pool]
+        seats = seats_of(desk.placer, desk.memo, gang)
+        groups = seats.groups().items()
         sorts = desk.placer.nodes.sorts(ledger.index, ask.question)
-        short: list[str] = []
+        short_of: dict[Code, list[str]] = {}
         enough: list[str] = []
         for place, request in enumerate(ask.requests):
-            free = total = 0
-            for (_, sort, mask), positions in ledger.buckets(sorts).states.items():
-                free += (sort.eligible[place] & mask).bit_count() * len(positions)
-                total += sort.eligible[place].bit_count() * len(positions)
+            free = sum(seats.supply(key, 0)[place] * len(positions) for key, positions in groups)
             wanted = self.needed * request.count
+            if request.share is not None:
+                wanted = self.needed if request.same_device else wanted
+                if free < wanted:
+                    told = f"needs {wanted} parts of {request.kind} for {self.needed} members, {free} can be had"
+                    short_of.setdefault(Code.SHARE_UNAVAILABLE, []).append(told)
+                enough.append(f"{free} parts of {request.kind}")
+                continue
+            total = sum(sorts[at].eligible[place].bit_count() for _, positions in groups for at in positions)
             if free < wanted:
-                short.append(f"needs {wanted} {request.name} for {self.needed} members, {free} of {total} free")
+                told = f"needs {wanted} {request.name} for {self.needed} members, {free} of {total} free"
+                short_of.setdefault(Code.INSUFFICIENT_DEVICES, []).append(told)
             enough.append(f"{free} {request.name}")
         nodes = len(ledger.index.views)
-        if short:
-            yield Reason(Code.INSUFFICIENT_DEVICES, nodes, ", ".join(short))
-        else:
+        for code, told_short in short_of.items():
+            yield Reason(code, nodes, ", ".join(told_short))
+        if not short_of:
             message = f"{' and '.join(enough)} free, but together on nodes only for {most} of {self.needed} members"
             yield Reason(Code.FRAGMENTED, self.outcome.nodes, message)
 
@@ -402,6 +406,9 @@ def _edits(desk: Desk, gang: Gang, outcome: Outcome) -> Iterator[Edit]:
             requests = (*claim.requests[:at], replace(request, count=count), *claim.requests[at + 1 :])
             words = f"fits with count {count} instead of {request.count} in request {request.name}"
             yield words, replace(claim, requests=requests)
+    for ask in gang.asks[:1] if not any(request.first_of for request in claim.requests) else ():
+        for words, smaller in smaller_parts(desk.placer, ask, gang.least):
+            yield words, replace(claim, requests=smaller)
     if claim.fabric.required and claim.fabric.segment is not None:
         yield "fits without fabric.required and fabric.segment", replace(claim, fabric=Fabric())
 
@@ -428,11 +435,11 @@ def _fewer_members(gang: Gang, outcome: Outcome) -> Iterator[Edit]:
     claim = gang.claim
     if gang.held or claim.gang_min is None or not 0 < outcome.most < claim.gang_min:
         return
-    if claim.gang_min < claim.replicas:
+    if claim.gang_min < claim.size:
         words = f"fits with gang.minReplicas {outcome.most} instead of {claim.gang_min}"
         yield words, replace(claim, gang_min=outcome.most)
     else:
-        words = f"fits with {outcome.most} replicas instead of {claim.replicas}"
+        words = f"fits with {outcome.most} replicas instead of {claim.size}"
         yield words, replace(claim, replicas=outcome.most, gang_min=outcome.most)
 
 

@@ -2,7 +2,7 @@
 
 In come what claims hold, one entry for each replica on a node, when the ledger enters it and when it leaves; out come
 the holders of a node and the usage of tenants. Who holds what is listed only in pools where somebody may have to give
-way (preemption, reservation); usage is kept for all. Nothing here decides anything.
+way (preemption, reservation) or has borrowed what it has; usage is kept for all. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ class Holders:
         self.preemptors: Counter[ClaimUID] = Counter()
         """For whom holders were evicted lately, with how many."""
         self._costs: dict[tuple[Shape, int], Cost] = {}
-        self._listed = preempts(index.pool) or index.pool.hold_after is not None
+        lends = any(tenant.borrowing for tenant in index.pool.tenants.values())
+        self._listed = preempts(index.pool) or index.pool.hold_after is not None or lends
 
     def enter(
         self,

@@ -13,19 +13,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import inf
+from fractions import Fraction
 from typing import Final
 
+from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedReplica, Pool, Request, natural_key
 from adjoin_allocator.nodes import closed
-from adjoin_allocator.order import effective, urgency
+from adjoin_allocator.order import effective, service, urgency
 from adjoin_allocator.results import Plan
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
-from adjoin_allocator.tenancy import WHOLE, part_cost
-from adjoin_allocator.terms import HoldKind, Reclaim, ReplicaState, Standing
-from adjoin_allocator.victims import SAME_AGAIN
+from adjoin_allocator.tenancy import Accounts, least_cost
+from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
+from adjoin_allocator.victims import Bar, Field, Law
 
 NEAR_NODES: Final = 16
 """So many of the nodes that come nearest to having room are looked at."""
@@ -41,7 +42,8 @@ class Turn:
         priority: Its base priority.
         aging: What waiting has added.
         urgency: What its deadline has added.
-        dominant_share: Its tenant's share of the pool, by the device name of which it has most, divided by its weight.
+        dominant_share: Its tenant's share of the pool, by the device name of which it has most, divided by its weight;
+            None for a weight of nothing, which comes last.
         position: 1 for the next one; None when it does not wait.
         waiting: How many claims of its pool wait.
         ahead: The claims that are served before it, the first in front.
@@ -50,7 +52,7 @@ class Turn:
     priority: int
     aging: int
     urgency: int
-    dominant_share: float
+    dominant_share: Fraction | None
     position: int | None
     waiting: int
     ahead: tuple[ClaimUID, ...]
@@ -134,94 +136,60 @@ def tenant_of(pool: Pool, claim: Claim) -> str:
     return claim.tenant if pool.tenants else ""
 
 
-def usage(snapshot: Snapshot, pool: Pool, *, staying: bool = False) -> Mapping[str, Mapping[str, int]]:
-    """By tenant and device name what its claims hold of a pool, in thousandths of a device; with `staying` without what
-    is on its way back.
-    """
-    known = {
-        device.id: device
-        for devices in snapshot.inventory.values()
-        for device in devices
-        if device.device_pool == pool.name
-    }
-    held: dict[str, Counter[str]] = {}
-    for claim in snapshot.claims:
-        if claim.pool != pool.name:
-            continue
-        mine = held.setdefault(tenant_of(pool, claim), Counter())
-        for replica in claim.placed:
-            if staying and (claim.deleting or replica.state is ReplicaState.RELEASING):
-                continue
-            for held_device in replica.devices:
-                device = known.get(held_device.id)
-                if device is not None:
-                    share = held_device.share
-                    mine[device.kind] += WHOLE if share is None else part_cost(share, device, snapshot.shares)
-    return held
+@dataclass(frozen=True, slots=True, eq=False)
+class Books:
+    """A pool's tenants and holders as a snapshot has them, and whose turn it is: what decisions go by."""
+
+    ledger: Ledger
+    accounts: Accounts
+    field: Field
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, pool: str, now: float, memo: Memo | None = None) -> Books:
+        """Opens them. They are those of the memo's ledger, so they hold until it is brought to another snapshot."""
+        ledger = (memo or Memo()).ledger
+        ledger.enter(snapshot, now)
+        accounts = ledger.accounts(pool)
+        return cls(ledger, accounts, Field(ledger.holders[pool], accounts, now))
 
 
-def dominant_share(pool: Pool, used: Mapping[str, int], capacity: Mapping[str, int], tenant: str) -> float:
-    """The largest part of a device name that a tenant holds, divided by its weight."""
-    shares = (amount / 1000 / capacity[name] for name, amount in used.items() if capacity.get(name))
-    weight = pool.tenants[tenant].weight if tenant in pool.tenants else 1
-    share = max(shares, default=0.0)
-    return share / weight if weight > 0 else inf
-
-
-def turn(snapshot: Snapshot, made: Plan, claim: Claim, now: float) -> Turn:
+def turn(snapshot: Snapshot, claim: Claim, now: float, memo: Memo | None = None) -> Turn:
     """When `claim` is served among the claims of its pool that wait, as things stand before this decision."""
     pool = snapshot.pools.get(claim.pool)
     if pool is None:
-        return Turn(claim.priority, 0, urgency(claim.deadline, now), 0.0, None, 0, ())
-    used, capacity = usage(snapshot, pool), _capacity(made, pool.name)
-    shares = {
-        tenant: dominant_share(pool, used.get(tenant, {}), capacity, tenant)
-        for tenant in {tenant_of(pool, each) for each in snapshot.claims if each.pool == pool.name}
-    }
-
-    def key(each: Claim) -> tuple[int, float, float, str]:
-        age = now if each.created is None else each.created
-        return -effective(each, pool, now), shares[tenant_of(pool, each)], age, each.uid if each.has_uid else ""
-
-    waiting = sorted((each for each in snapshot.claims if each.pool == pool.name and _lacks(each)), key=key)
-    uids = [each.uid for each in waiting]
+        return Turn(claim.priority, 0, urgency(claim.deadline, now), Fraction(0), None, 0, ())
+    books = Books.of(snapshot, pool.name, now, memo)
+    waiting = [each for each in books.ledger.waiting if each.pool == pool.name and each.hold is None]
+    uids = [
+        each.uid for each in service(waiting, now, snapshot.pools, lambda _, tenant: books.accounts.portion(tenant))
+    ]
     position = uids.index(claim.uid) if claim.uid in uids else None
+    share, mine = books.accounts.share(claim.tenant), pool.tenants.get(claim.tenant)
+    weight = 1 if mine is None else mine.weight
     return Turn(
         priority=claim.priority,
         aging=effective(claim, pool, now) - claim.priority - urgency(claim.deadline, now),
         urgency=urgency(claim.deadline, now),
-        dominant_share=shares.get(tenant_of(pool, claim), 0.0),
+        dominant_share=share / weight if weight > 0 else None,
         position=None if position is None else position + 1,
         waiting=len(waiting),
         ahead=tuple(uids[: position or 0]),
     )
 
 
-def _lacks(claim: Claim) -> bool:
-    """Whether it is among those that are served: it wants replicas that it has not, and nothing holds it back."""
-    present = {replica.index for replica in claim.placed}
-    return not claim.deleting and claim.hold is None and any(each not in present for each in range(claim.replicas))
-
-
-def _capacity(made: Plan, pool: str) -> Mapping[str, int]:
-    decided = made.pools.get(pool)
-    return {name: counts.capacity for name, counts in decided.counts.items()} if decided is not None else {}
-
-
-def quota(snapshot: Snapshot, made: Plan, claim: Claim) -> tuple[QuotaLine, ...]:
+def quota(snapshot: Snapshot, claim: Claim, now: float, memo: Memo | None = None) -> tuple[QuotaLine, ...]:
     """What the claim's tenant has and may have of each device name that the claim asks for."""
     pool = snapshot.pools.get(claim.pool)
     if pool is None:
         return ()
-    used = usage(snapshot, pool).get(tenant_of(pool, claim), {})
+    accounts = Books.of(snapshot, pool.name, now, memo).accounts
     tenant = pool.tenants.get(claim.tenant)
-    capacity = _capacity(made, pool.name)
     return tuple(
         QuotaLine(
             device=name,
-            used_milli=used.get(name, 0),
+            used_milli=accounts.used(claim.tenant, name),
             asked=amount,
-            capacity=capacity.get(name, 0),
+            capacity=accounts.capacity(name),
             quota=tenant.quota.get(name) if tenant is not None else None,
             borrowing=tenant.borrowing.get(name, 0) if tenant is not None else 0,
         )
@@ -231,7 +199,7 @@ def quota(snapshot: Snapshot, made: Plan, claim: Claim) -> tuple[QuotaLine, ...]
 
 def asked(claim: Claim) -> Mapping[str, int]:
     """By device name how many devices the replicas want that it has not."""
-    missing = claim.replicas - len({each.index for each in claim.placed if each.index < claim.replicas})
+    missing = len(frozenset(claim.members) - {each.index for each in claim.placed})
     wanted: Counter[str] = Counter()
     for request in claim.requests:
         wanted[request.kind] += max(_ways(request), key=lambda way: way[0])[0] * missing
@@ -268,15 +236,14 @@ def in_the_way(snapshot: Snapshot, made: Plan, claim: Claim, now: float, memo: M
     pool = snapshot.pools.get(claim.pool)
     if pool is None:
         return Obstruction((), 0, ())
-    after = settled(snapshot, made)
+    memo, after = memo or Memo(), settled(snapshot, made)
     near = sorted(_candidates(after, pool, claim), key=lambda each: (each[0], natural_key(each[1].node)))
     chosen = [node for _, node, _ in near[:NEAR_NODES]]
     wanted = {device.id: device for _, _, devices in near[:NEAR_NODES] for device in devices}
     holders = [
-        *_claims_in_the_way(after, pool, claim, wanted, now),
+        *_claims_in_the_way(after, pool, claim, wanted, Books.of(after, pool.name, now, memo)),
         *_others_in_the_way(after, wanted),
     ]
-    memo = memo or Memo()
     holders.sort(key=lambda each: (each.releasing, not each.evictable, len(each.devices), each.name))
     proven = [
         replace(each, enough=_enough(snapshot, claim, each, now, memo)) if place < PROVEN else each
@@ -323,16 +290,15 @@ def _matches(request: Request, device: Device) -> bool:
 
 
 def _claims_in_the_way(
-    snapshot: Snapshot, pool: Pool, claim: Claim, wanted: Mapping[DeviceID, Device], now: float
+    snapshot: Snapshot, pool: Pool, claim: Claim, wanted: Mapping[DeviceID, Device], books: Books
 ) -> Iterator[Holder]:
-    used = usage(snapshot, pool, staying=True)
     for holder in snapshot.claims:
         if holder.uid == claim.uid:
             continue
         here = [each for each in holder.placed if any(device.id in wanted for device in each.devices)]
         if not here:
             continue
-        evictable, why = may_evict(pool, claim, holder, used, now)
+        evictable, why = may_evict(books, claim, holder)
         times = [each.allocated_at for each in here if each.allocated_at is not None]
         yield Holder(
             uid=holder.uid,
@@ -388,48 +354,38 @@ def _enough(snapshot: Snapshot, claim: Claim, holder: Holder, now: float, memo: 
     return answer is None or not answer.reasons
 
 
-def may_evict(
-    pool: Pool, claim: Claim, holder: Claim, used: Mapping[str, Mapping[str, int]], now: float
-) -> tuple[bool, str]:
-    """Whether `claim` may have `holder` evicted, and why, or why not. `used` is what tenants hold that stays."""
-    rules = pool.preemption
-    if not holder.preemptible:
-        return False, "it is not preemptible"
-    if holder.deleting:
-        return False, "it is being deleted"
-    if any(each.by == claim.uid and now - each.at < SAME_AGAIN for each in holder.evictions):
-        return False, "it was evicted for this claim a moment ago"
-    if all(_ran(each, now) < rules.min_runtime for each in holder.placed):
-        return False, f"it has run for less than the {rules.min_runtime:g} s that are sure"
-    if tenant_of(pool, holder) == tenant_of(pool, claim):
-        if not rules.within_tenant:
-            return False, "preemption.withinTenant is Never"
-        lower = holder.priority < claim.priority
-        return lower, "its priority is lower" if lower else "its priority is not lower"
-    if rules.reclaim is Reclaim.NEVER:
-        return False, "preemption.reclaim is Never"
-    # Only of what the claim asks for, and the holder has, does it matter that its tenant has too much.
-    shared = {request.kind for request in claim.requests} & {request.kind for request in holder.requests}
-    over = [name for name in _over(pool, holder.tenant, used.get(holder.tenant, {}), {}) if name in shared]
-    if not over:
+_BARS = {
+    Bar.LEAVING: "it is being deleted, or on its way back already",
+    Bar.NOT_PREEMPTIBLE: "it is not preemptible",
+    Bar.WITHIN_NEVER: "preemption.withinTenant is Never",
+    Bar.RECLAIM_NEVER: "preemption.reclaim is Never",
+    Bar.PRIORITY: "its priority is not lower",
+    Bar.AGAIN: "it was evicted for this claim a moment ago",
+}
+
+
+def may_evict(books: Books, claim: Claim, holder: Claim) -> tuple[bool, str]:
+    """Whether `claim` may have `holder` evicted, and why, or why not, by the rules that preemption goes by."""
+    members = max(1, (claim.gang_min or 1) - sum(one.index in claim.members for one in claim.placed))
+    need = {kind: milli * members for kind, milli in least_cost(claim.requests).items()}
+    law, accounts, pool = Law(books.field, claim, need), books.accounts, books.accounts.pool
+    bar = law.bar(holder)
+    if bar is Bar.YOUNG:
+        return False, f"it has run for less than the {pool.preemption.min_runtime:g} s that are sure"
+    if bar is not None:
+        return False, _BARS[bar]
+    if books.field.one_tenant(claim, holder):
+        return True, "its priority is lower"
+    stock = law.stock(holder.uid)
+    assert stock is not None, "nothing keeps it from losing something"
+    lost = stock.singles[0] if stock.singles else stock.whole
+    assert lost is not None, "it can lose something"
+    if not law.above(holder.tenant, lost.cost, {}):
         return False, f"tenant {holder.tenant} is within its quota"
-    if _over(pool, claim.tenant, used.get(claim.tenant, {}), asked(claim)):
+    if not accounts.within_quota(claim.tenant, need, {}):
         return False, f"tenant {claim.tenant} would be above its own quota"
-    if rules.reclaim is Reclaim.LOWER_PRIORITY and holder.priority >= claim.priority:
-        return False, "its priority is not lower"
+    over = [kind for kind in need if lost.cost.get(kind) and law.above(holder.tenant, {kind: lost.cost[kind]}, {})]
     return True, f"tenant {holder.tenant} is above its quota of {', '.join(over)}"
-
-
-def _ran(replica: PlacedReplica, now: float) -> float:
-    """Seconds since it was ready, else since it was given its devices; when neither is known, it just began."""
-    since = replica.ready_at if replica.ready_at is not None else replica.allocated_at
-    return 0.0 if since is None else now - since
-
-
-def _over(pool: Pool, tenant: str, used: Mapping[str, int], more: Mapping[str, int]) -> list[str]:
-    """Device names of which a tenant has more than its quota."""
-    limits = pool.tenants[tenant].quota if tenant in pool.tenants else {}
-    return [name for name, limit in limits.items() if used.get(name, 0) + 1000 * more.get(name, 0) > 1000 * limit]
 
 
 def fabric_level(snapshot: Snapshot, claim: Claim) -> str | None:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from itertools import compress
+from math import inf
 from operator import is_not
 from typing import NamedTuple
 
@@ -31,9 +32,12 @@ from adjoin_allocator.nodes import Nodes, PoolIndex, Question
 from adjoin_allocator.parts import Parts
 from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
+from adjoin_allocator.sharing import MILLI, memory_bytes
+from adjoin_allocator.sharing import part as part_of
 from adjoin_allocator.snapshot import Claims, Snapshot, path
-from adjoin_allocator.tenancy import WHOLE, Cost, added
+from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added
 from adjoin_allocator.terms import HoldKind, ReplicaState
+from adjoin_allocator.topology import bits
 
 
 class _Known(NamedTuple):
@@ -138,6 +142,10 @@ class Ledger:
         """What each replica of a claim of the snapshot wants; None where that cannot be read."""
         return self._known[claim.uid].wanted
 
+    def known(self, uid: ClaimUID) -> Claim:
+        """A claim of the snapshot."""
+        return self._known[uid].claim
+
     @property
     def waiting(self) -> list[Claim]:
         """The claims in `lacking`, in the order of the input."""
@@ -147,6 +155,24 @@ class Ledger:
         """Which replicas of the snapshot's claims hold what of a node, and whether it is on its way back."""
         for claim, entry in self._hands.get((pool, position), ()):
             yield claim, entry.replica, entry.mask, entry.back
+
+    def part_hands(
+        self, pool: str, position: int
+    ) -> Iterator[tuple[Claim, PlacedReplica, tuple[tuple[int, PlacedShare], ...], bool]]:
+        """The same of parts: which devices each holds parts of, and which parts."""
+        for claim, entry in self._hands.get((pool, position), ()):
+            if entry.parts:
+                yield claim, entry.replica, entry.parts, entry.back
+
+    def users(self, pool: str, position: int) -> Iterator[tuple[Claim, PlacedReplica, int]]:
+        """Which replicas of the snapshot's claims have what of a node, whole or a part of it; the oldest first."""
+        hands = self._hands.get((pool, position), ())
+
+        def age(hand: tuple[Claim, _Entry]) -> tuple[float, str, int]:
+            claim, entry = hand
+            return inf if claim.created is None else claim.created, claim.uid, entry.replica.index
+
+        yield from ((claim, entry.replica, entry.mask | entry.divided) for claim, entry in sorted(hands, key=age))
 
     def take(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Gives free devices of one node away, to a replica whose pod needs this of the node too."""
@@ -162,6 +188,12 @@ class Ledger:
         ledger = self.pools[pool]
         self._journal.append((ledger, position, bit, _Move.TAKE, NOTHING, ledger.version, share))
         self.parts.hold(pool, position, bit, share, back=False, add=True)
+
+    def give_back_part(self, pool: str, position: int, bit: int, share: PlacedShare) -> None:
+        """Takes back a part that `take_part` gave away."""
+        ledger = self.pools[pool]
+        self._journal.append((ledger, position, bit, _Move.GIVE_BACK, NOTHING, ledger.version, share))
+        self.parts.hold(pool, position, bit, share, back=False, add=False)
 
     def take_placement(self, pool: str, placement: Placement, host: HostAsk) -> None:
         """Gives all devices of a placement away, whole or in parts."""
@@ -234,6 +266,14 @@ class Ledger:
             here = self.holders[ledger.index.pool.name].cost(position, devices)
             cost = added(cost, here) if cost else here
         return cost
+
+    def accounts(self, pool: str) -> Accounts:
+        """The tenants of a pool as the snapshot has them."""
+        index = self.pools[pool].index
+        capacity: dict[str, int] = {}
+        for (kind, _), count in index.tally.items():
+            capacity[kind] = capacity.get(kind, 0) + count
+        return Accounts(index.pool, capacity, self.holders[pool].usage)
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""
@@ -371,13 +411,27 @@ class Ledger:
         for bit, share in entry.parts:
             self.parts.hold(entry.pool.index.pool.name, entry.position, bit, share, entry.back, add)
 
-    @staticmethod
-    def _taken(entry: _Entry) -> int:
+    def _taken(self, entry: _Entry) -> int:
         """Devices of an entry that claims hold already: any part of one that it wants whole, the whole of one that it
-        wants a part of.
+        wants a part of, a part of another share, or more of it than is left of the device itself. That a share gives
+        less by now takes nothing from anybody.
         """
         whole, divided = entry.pool.claims(entry.position), entry.pool.divided(entry.position)
-        return entry.mask & (whole | divided) | entry.divided & (whole | entry.mask)
+        taken = entry.mask & (whole | divided) | entry.divided & (whole | entry.mask)
+        if entry.divided & divided:
+            devices = entry.pool.index.views[entry.position].devices
+            pool = entry.pool.index.pool.name
+            for bit in bits(entry.divided & divided):
+                mine = [share for at, share in entry.parts if at == bit]
+                theirs = self.parts.held_of(pool, entry.position, bit)
+                parts = [part_of(share) for share in mine]
+                parts += [part_of(share).times(number) for share, number in theirs.items()]
+                memory = memory_bytes(devices[bit])
+                over = sum(each.milli for each in parts) > MILLI
+                over = over or (memory is not None and sum(each.bytes for each in parts) > memory)
+                if over or len({share.name for share in (*mine, *theirs)}) > 1:
+                    taken |= 1 << bit
+        return taken
 
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
         wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
@@ -389,7 +443,7 @@ class Ledger:
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())
             present = {replica.index for replica in claim.placed if replica.index not in lost}
-            missing = tuple(index for index in range(claim.replicas) if index not in present)
+            missing = tuple(index for index in claim.members if index not in present)
             if missing:
                 self.lacking[claim.uid] = missing
         self._trade(claim, wanted, 1)
@@ -403,7 +457,7 @@ class Ledger:
                     self.hosts.add(replica.node, claim.host, sign)
         if wanted is not None:
             market = self.markets.setdefault(claim.pool, Market())
-            market.add(wanted, sign * claim.replicas, sign * len(self.lacking.get(claim.uid, ())))
+            market.add(wanted, sign * claim.size, sign * len(self.lacking.get(claim.uid, ())))
 
     def _places(self, replica: PlacedReplica, back: bool) -> Iterator[_Entry]:
         """What a replica's status names, as far as it exists; of a device that is named twice once."""

@@ -51,14 +51,18 @@ class Unit:
         return self.spot
 
 
+def alone(claim: Claim) -> bool:
+    """Whether neither a gang, nor a network, nor a line over all of them ties the claim's replicas together."""
+    free = claim.gang_min is None and not claim.fabric.required and not claim.fabric.preferred
+    return free and claim.fabric.segment is None and not any(line.over_gang for line in claim.affinity)
+
+
 def independent(claim: Claim) -> bool:
     """Whether replicas of the claim stand for themselves: one may be moved without a look at the others, or at anything
     but devices.
     """
-    alone = claim.gang_min is None and not claim.fabric.required and not claim.fabric.preferred
-    alone = alone and claim.fabric.segment is None and claim.host == NOTHING
-    alone = alone and not any(line.over_gang for line in claim.affinity)
-    return alone and not any(request.share or request.first_of for request in claim.requests)
+    devices_only = claim.host == NOTHING and not any(request.share or request.first_of for request in claim.requests)
+    return alone(claim) and devices_only
 
 
 @dataclass(slots=True, eq=False)

@@ -14,7 +14,7 @@ that survives renaming; a claim is its UID.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
@@ -476,7 +476,7 @@ class Claim:
         uid: Object UID; offline input without one gets a unique made-up value and `has_uid` False.
         created: Seconds since the epoch, or None where the input has none (counts as now).
         pool: Name of the pool it asks, existing or not; empty when none was named and there is no default.
-        replicas: Wanted members.
+        replicas: Wanted members have indexes below this, less those that are skipped.
         placed: Members that hold devices, also those that are releasing.
         deleting: It has a deletionTimestamp: it keeps what it holds and gets nothing.
         hold: When set, the claim is not planned and this is the reason (a foreign scheduling gate, a broken spec, …).
@@ -491,6 +491,7 @@ class Claim:
         max_runtime: Seconds after which it gives its devices back.
         nominated: What its status says is held for it.
         evictions: Those of the last ten minutes that its status names.
+        skipped: Indexes below `replicas` that are not wanted, in order.
     """
 
     uid: ClaimUID
@@ -516,6 +517,20 @@ class Claim:
     max_runtime: float | None = None
     nominated: tuple[Nomination, ...] = ()
     evictions: tuple[Eviction, ...] = ()
+    skipped: tuple[int, ...] = ()
+
+    @property
+    def members(self) -> Sequence[int]:
+        """Indexes of the wanted members, in order."""
+        if not self.skipped:
+            return range(self.replicas)
+        skipped = frozenset(self.skipped)
+        return tuple(index for index in range(self.replicas) if index not in skipped)
+
+    @property
+    def size(self) -> int:
+        """How many members are wanted."""
+        return self.replicas if not self.skipped else len(self.members)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ lines together are made Preferred or dropped. At last it is asked whose end woul
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import gcd
 
@@ -19,20 +19,29 @@ from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Affinity, ClaimUID, Request
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.terms import SCOPES, Policy
-from adjoin_allocator.waitfor import ending, returning
+from adjoin_allocator.waitfor import NOBODY, Given, ending, returning
 
 HOST_STEPS = 32
 """Smaller amounts of a host resource that are tried, the greatest first."""
+
+Affordable = Callable[[tuple[Request, ...]], bool]
+"""Whether a tenant's quota allows a replica that asks this."""
 
 Edit = tuple[str, tuple[Request, ...], tuple[Affinity, ...]]
 """The change in words, and what is asked then."""
 
 
-def nearest(placer: Placer, asks: Sequence[Ask], ahead: Sequence[Ask] = (), mine: ClaimUID | None = None) -> str | None:
+def nearest(
+    placer: Placer,
+    asks: Sequence[Ask],
+    ahead: Sequence[Ask] = (),
+    mine: ClaimUID | None = None,
+    given: Given = NOBODY,
+) -> str | None:
     """`fits with scope PCIeRoot instead of PCIeSwitch`, or None when no such change helps.
 
     `asks` are the ways of serving a claim (`mine`), the most wanted first, and `ahead` what waits before it: what is
-    waited for is only told when nobody of these could take it.
+    waited for is only told when nobody of these could take it. `given` is what this decision has given to others.
     """
     for waited in (returning, ending):
         if waited is ending:
@@ -40,15 +49,15 @@ def nearest(placer: Placer, asks: Sequence[Ask], ahead: Sequence[Ask] = (), mine
             if words is not None:
                 return words
         for ask in asks:
-            words = waited(placer, ask, ahead, mine)
+            words = waited(placer, ask, ahead, mine, given)
             if words is not None:
                 return words
     return None
 
 
-def changed(placer: Placer, asks: Sequence[Ask]) -> str | None:
-    """The smallest change of the claim itself."""
-    changes = (_change(placer, ask) for ask in asks)
+def changed(placer: Placer, asks: Sequence[Ask], affordable: Affordable = lambda _: True) -> str | None:
+    """The smallest change of the claim itself, after which its tenant could afford it."""
+    changes = (_change(placer, ask, affordable) for ask in asks)
     return next((change for change in changes if change is not None), None)
 
 
@@ -57,7 +66,11 @@ def waits(words: str) -> bool:
     return words.startswith(("fits when ", "fits once "))
 
 
-def _change(placer: Placer, ask: Ask) -> str | None:
+def _change(placer: Placer, ask: Ask, affordable: Affordable) -> str | None:
+    if not affordable(ask.requests):
+        # What costs as much as now is no help, whatever else it is.
+        edits = (edit for edit in _count_edits(placer, ask) if affordable(edit[1]))
+        return next((words for words, requests, lines in edits if _fits(placer, ask, requests, lines)), None)
     bare = tuple(_soft(line) for line in ask.affinity if line.scope is not None)
     without_lines = _fits(placer, ask, ask.requests, bare)
     if without_lines:

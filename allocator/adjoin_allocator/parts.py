@@ -11,7 +11,7 @@ which a share divides devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -19,16 +19,20 @@ import numpy as np
 
 from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.cel import Selector
-from adjoin_allocator.fractions import Appraiser, Demand
-from adjoin_allocator.hosts import Hosts
-from adjoin_allocator.model import Claim, HostAsk, PlacedShare, Pool, Request, Share
+from adjoin_allocator.fractions import Appraiser
+from adjoin_allocator.hosts import Hosts, Rooms
+from adjoin_allocator.model import Claim, DeviceName, HostAsk, PlacedShare, Pool, Request, Share
 from adjoin_allocator.nodes import NodeView, PoolIndex
 from adjoin_allocator.prices import Pricer
 from adjoin_allocator.sharing import DIVISIBLE, memory_bytes, part
 from adjoin_allocator.snapshot import Snapshot
-from adjoin_allocator.stock import NO_LIMIT, Booleans, Stock, Wish
+from adjoin_allocator.stock import NO_LIMIT, Booleans, Row, Stock, Used, Wish
 from adjoin_allocator.terms import DeviceType
 from adjoin_allocator.topology import bits
+from adjoin_allocator.wishes import Demand
+
+WISHES = 4096
+"""Of how many requests it is remembered what they wish for."""
 
 _KIB = 1024
 
@@ -49,6 +53,9 @@ class Masks(Protocol):
     def entire(self, position: int) -> int:
         """Devices of a node that somebody has as wholes."""
 
+    def divided(self, position: int) -> int:
+        """Devices of a node of which somebody has parts."""
+
 
 @dataclass(slots=True)
 class _Card:
@@ -56,6 +63,8 @@ class _Card:
 
     users: int = 0
     back: int = 0
+    held: dict[PlacedShare, int] = field(default_factory=dict)
+    """Which parts, with how often."""
 
     @property
     def state(self) -> bool | None:
@@ -71,12 +80,16 @@ class _Side:
     selections: dict[tuple[Selector, ...], int] = field(default_factory=lambda: {(): 0})
     columns: list[tuple[int, ...]] = field(default_factory=list)
     """By node the bits of its cards."""
+    straight: list[bool] = field(default_factory=list)
+    """By node whether these are the lowest ones."""
     views: tuple[NodeView, ...] = ()
     closed: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """What the cards were put into arrays from."""
     alike: tuple[bool, bool] = (False, False)
     """All of its cards serve equally well; all pairs of them are equally near."""
     appraiser: Appraiser | None = None
+    changed: set[int] = field(default_factory=set)
+    """Nodes at which the arrays must be brought up to date."""
 
     def only(self, selectors: tuple[Selector, ...]) -> int:
         """The index of a selection."""
@@ -91,14 +104,16 @@ class _PoolParts:
         shares: Those that divide its devices, by name.
         cards: By node and bit who holds parts.
         sides: By device name.
-        held: Likewise which parts, with how often.
+        wishes: What replicas with these requests and this need of a host wish for, as long as the pool's `devices` are
+            these.
     """
 
     masks: Masks
     shares: dict[str, Share]
     cards: dict[tuple[int, int], _Card] = field(default_factory=dict)
     sides: dict[str, _Side] = field(default_factory=dict)
-    held: dict[tuple[int, int], dict[PlacedShare, int]] = field(default_factory=dict)
+    wishes: dict[tuple[tuple[Request, ...], HostAsk], tuple[tuple[str, Wish], ...]] = field(default_factory=dict)
+    devices: tuple[DeviceName, ...] = ()
 
     def side(self, kind: str) -> _Side:
         """Its cards of this name."""
@@ -139,6 +154,14 @@ class Parts:
 
     # Holding
 
+    def holding(self, pool: str) -> Mapping[tuple[int, int], Mapping[PlacedShare, int]]:
+        """By position and bit of divided devices which parts are held, and how often."""
+        return {key: card.held for key, card in self._pools[pool].cards.items()}
+
+    def held_of(self, pool: str, position: int, bit: int) -> Mapping[PlacedShare, int]:
+        """The same of one divided device."""
+        return self._pools[pool].cards[position, bit].held
+
     def hold(self, pool: str, position: int, bit: int, share: PlacedShare, back: bool, add: bool) -> None:
         """Somebody holds a part of a device, or no longer does."""
         parts, sign = self._pools[pool], 1 if add else -1
@@ -152,45 +175,31 @@ class Parts:
                 parts.masks.divide(position, 1 << bit, before, add=False)
             if card.state is not None:
                 parts.masks.divide(position, 1 << bit, card.state, add=True)
-        held = parts.held.setdefault(key, {})
-        held[share] = held.get(share, 0) + sign
-        if not held[share]:
-            del held[share]
+        times = card.held.get(share, 0) + sign
+        if times:
+            card.held[share] = times
+        else:
+            del card.held[share]
         if not card.users:
-            del parts.cards[key], parts.held[key]
+            del parts.cards[key]
         parts.masks.touch()
-        kind = parts.masks.index.views[position].devices[bit].kind
-        side = parts.sides.get(kind)
-        if side is not None and side.appraiser is not None and side.views is parts.masks.index.views:
-            self._use(side, side.appraiser.stock, position, bit, share, sign)
-
-    @staticmethod
-    def _use(side: _Side, stock: Stock, position: int, bit: int, share: PlacedShare, times: int) -> None:
-        at = stock.share_at.get(share.name)
-        if at is not None:
-            column = side.columns[position].index(bit)
-            for _ in range(abs(times)):
-                stock.use(position, column, at, part(share), 1 if times > 0 else -1)
+        for side in parts.sides.values():
+            side.changed.add(position)
 
     def wishes(self, claim: Claim, sign: int) -> None:
         """A claim of the snapshot wishes for something, or no longer does."""
         pool = self._pools.get(claim.pool)
         if pool is not None and pool.shares and not claim.deleting:
             for kind, wish in self._wishes(pool, most_wanted(claim.requests), claim.host):
-                pool.side(kind).demand.add(wish, sign * claim.replicas)
+                pool.side(kind).demand.add(wish, sign * claim.size)
 
     def _refresh(self, node: str) -> None:
         """What is left of a host has changed."""
         for pool in self._pools.values():
             position = pool.masks.index.position.get(node)
-            for side in pool.sides.values() if position is not None else ():
-                if side.appraiser is not None and side.views is pool.masks.index.views:
-                    self._host(side.appraiser.stock, pool.masks.index, position or 0)
-
-    def _host(self, stock: Stock, index: PoolIndex, position: int) -> None:
-        rooms = self._hosts.rooms(index)
-        cpu, memory = int(rooms.cpu_milli[position]), int(rooms.memory_bytes[position])
-        stock.set_host(position, min(cpu, NO_LIMIT), NO_LIMIT if memory >= NO_LIMIT else memory // _KIB)
+            if position is not None:
+                for side in pool.sides.values():
+                    side.changed.add(position)
 
     # Wishing
 
@@ -203,33 +212,40 @@ class Parts:
         kind = _main(parts.masks.index.pool)
         return kind, Wish(0, cpu_milli=host.cpu_milli, memory_kib=-(-host.memory_bytes // _KIB))
 
-    def _wishes(self, pool: _PoolParts, requests: tuple[Request, ...], host: HostAsk) -> list[tuple[str, Wish]]:
+    def _wishes(self, pool: _PoolParts, requests: tuple[Request, ...], host: HostAsk) -> tuple[tuple[str, Wish], ...]:
         """What a replica wishes for, request by request; the host is needed for its GPUs, else for its first devices.
         A request for all devices of a node wishes for no number of them.
         """
+        devices = pool.masks.index.pool.devices
+        if pool.devices is not devices or len(pool.wishes) >= WISHES:
+            pool.devices = devices
+            pool.wishes.clear()
+        known = pool.wishes.get((requests, host))
+        if known is None:
+            known = pool.wishes[requests, host] = tuple(self._listed(pool, requests, host))
+        return known
+
+    @staticmethod
+    def _listed(pool: _PoolParts, requests: tuple[Request, ...], host: HostAsk) -> Iterator[tuple[str, Wish]]:
         types = {name.name: name.type for name in pool.masks.index.pool.devices}
         known = [request for request in requests if request.kind in types and request.count > 0]
         main = next(
             (request for request in known if types[request.kind] is DeviceType.GPU), known[0] if known else None
         )
-        found = []
         for request in known:
             share = request.share
-            found.append(
-                (
-                    request.kind,
-                    Wish(
-                        count=request.count,
-                        share="" if share is None else share.name,
-                        part=None if share is None else part(share),
-                        together=request.same_device and share is not None,
-                        only=pool.side(request.kind).only(request.selectors),
-                        cpu_milli=host.cpu_milli if request is main else 0,
-                        memory_kib=-(-host.memory_bytes // _KIB) if request is main else 0,
-                    ),
-                )
+            yield (
+                request.kind,
+                Wish(
+                    count=request.count,
+                    share="" if share is None else share.name,
+                    part=None if share is None else part(share),
+                    together=request.same_device and share is not None,
+                    only=pool.side(request.kind).only(request.selectors),
+                    cpu_milli=host.cpu_milli if request is main else 0,
+                    memory_kib=-(-host.memory_bytes // _KIB) if request is main else 0,
+                ),
             )
-        return found
 
     # Appraising
 
@@ -242,7 +258,12 @@ class Parts:
             self._stock(parts, kind, side)
         appraiser = side.appraiser
         assert appraiser is not None
-        views, stock = parts.masks.index.views, appraiser.stock
+        views, stock = index.views, appraiser.stock
+        if side.changed:
+            rooms = self._hosts.rooms(index)
+            for position in sorted(side.changed):
+                stock.put(position, _row(parts, side, stock, rooms, position))
+            side.changed.clear()
         for selectors in list(side.selections)[len(stock.eligible) :]:
             stock.eligible.append(self._matching(stock, side, views, kind, selectors))
         return appraiser
@@ -262,6 +283,7 @@ class Parts:
         masks = parts.masks
         views = masks.index.views
         side.columns = [tuple(bits(view.shape.kinds.get(kind, 0))) for view in views]
+        side.straight = [columns == tuple(range(len(columns))) for columns in side.columns]
         side.views, side.closed = masks.index.views, masks.index.closed
         side.alike = _alike(masks.index, kind)
         memory = [
@@ -271,22 +293,16 @@ class Parts:
         shares = [share for share in parts.shares.values() if share.kind == kind]
         stock = Stock(memory, shares)
         stock.selected = [self._matching(stock, side, views, kind, share.selectors) for share in shares]
+        # The appraiser looks at them once.
+        for position in masks.index.closed:
+            stock.closed[position] = True
         side.appraiser = Appraiser(stock, side.demand, self._pricer)
-        for position in range(len(views)):
-            stock.closed[position] = position in masks.index.closed
-            self._host(stock, masks.index, position)
-        for (position, bit), held in parts.held.items():
-            if views[position].devices[bit].kind == kind:
-                for share, times in held.items():
-                    self._use(side, stock, position, bit, share, times)
+        side.changed = set(range(len(views)))
 
         def watch(position: int) -> None:
             for one in parts.sides.values():
-                if one.appraiser is not None and one.views is masks.index.views:
-                    _look(masks, one, one.appraiser.stock, position)
+                one.changed.add(position)
 
-        for position in range(len(views)):
-            _look(masks, side, stock, position)
         masks.watcher = watch
         self._hosts.watcher = self._refresh
 
@@ -302,13 +318,36 @@ class Parts:
         return found
 
 
-def _look(masks: Masks, side: _Side, stock: Stock, position: int) -> None:
-    """Takes over which cards of a node are free, and which may be given in parts."""
-    columns = side.columns[position]
+def _row(parts: _PoolParts, side: _Side, stock: Stock, rooms: Rooms, position: int) -> Row:
+    """What a node has: free cards, parts in use, and what is left of the host."""
+    masks, columns = parts.masks, side.columns[position]
     free = masks.free[position]
-    offered = masks.index.views[position].offered & ~masks.entire(position)
-    stock.usable[position, : len(columns)] = [bool(offered >> bit & 1) for bit in columns]
-    stock.set_free(position, [column for column, bit in enumerate(columns) if free >> bit & 1])
+    if side.straight[position]:
+        free &= (1 << len(columns)) - 1
+    else:
+        free = sum(1 << column for column, bit in enumerate(columns) if free >> bit & 1)
+    used: list[Used] = []
+    if masks.divided(position):
+        offered = masks.index.views[position].offered & ~masks.entire(position)
+        for column, bit in enumerate(columns):
+            card = parts.cards.get((position, bit))
+            if card is not None:
+                used += _used(card, stock, column, bool(offered >> bit & 1))
+    cpu, memory = rooms.cpu_milli.item(position), rooms.memory_bytes.item(position)
+    return free, tuple(used), min(cpu, NO_LIMIT), NO_LIMIT if memory >= NO_LIMIT else memory // _KIB
+
+
+def _used(card: _Card, stock: Stock, column: int, usable: bool) -> Iterator[Used]:
+    """What is in use of a card, if a share of the pool divides it: of two, should there be two, the first one."""
+    mode, memory, milli = -1, 0, 0
+    for share, times in card.held.items():
+        at = stock.share_at.get(share.name)
+        if at is not None:
+            memory += (share.memory_bytes or 0) * times
+            milli += (share.compute_milli or 0) * times
+            mode = at if mode < 0 else min(mode, at)
+    if mode >= 0:
+        yield column, mode, memory, milli, usable
 
 
 def _alike(index: PoolIndex, kind: str) -> tuple[bool, bool]:

@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
 from adjoin_allocator.results import Counts
 from adjoin_allocator.states import Classes, Masks, States
-from adjoin_allocator.terms import Standing
+from adjoin_allocator.terms import DeviceState, Standing
 
 QUESTIONS = 32
 """How many questions' buckets are kept up at once."""
@@ -55,16 +55,19 @@ class Buckets:
 STANDINGS = (Standing.UNHEALTHY, Standing.QUARANTINED, Standing.WITHHELD, Standing.UNGUARDED)
 """Standings of devices that are there and cannot be given, in the order of `Masks.standing`."""
 
-_FREE, _ALLOCATED, _RESERVED, _RELEASING, _UNHEALTHY, _MISSING = range(6)
-_COUNTED = {
-    Standing.OFFERED: _FREE,
-    Standing.UNHEALTHY: _UNHEALTHY,
-    Standing.QUARANTINED: _UNHEALTHY,
-    Standing.WITHHELD: _UNHEALTHY,
-    Standing.UNGUARDED: _RESERVED,
-    Standing.MISSING: _MISSING,
+STATES = {
+    Standing.OFFERED: DeviceState.FREE,
+    Standing.UNHEALTHY: DeviceState.UNHEALTHY,
+    Standing.QUARANTINED: DeviceState.UNHEALTHY,
+    Standing.WITHHELD: DeviceState.UNHEALTHY,
+    Standing.UNGUARDED: DeviceState.RESERVED,
+    Standing.MISSING: DeviceState.MISSING,
 }
 """As what a device counts that nobody holds."""
+
+_ORDER = ("free", "allocated", "reserved", "releasing", "unhealthy", "missing")
+_FREE, _ALLOCATED, _RESERVED, _RELEASING, _UNHEALTHY, _MISSING = range(6)
+_COUNTED = {standing: _ORDER.index(state) for standing, state in STATES.items()}
 
 _NONE = (0,) * len(STANDINGS)
 
@@ -121,6 +124,14 @@ class PoolLedger:
     def returning(self) -> frozenset[int]:
         """Positions of nodes with devices on their way back."""
         return frozenset(self._claims_back.keys() | self._others_back.keys() | self._divided_back.keys())
+
+    def state(self, position: int, bit: int) -> DeviceState:
+        """As what a device of a node counts."""
+        view, (held, back) = self.index.views[position], self._held.get(position, (0, 0))
+        stand = next(stand for stand, mask in view.standing.items() if mask >> bit & 1)
+        if stand is Standing.MISSING or not held >> bit & 1:
+            return STATES[stand]
+        return DeviceState.RELEASING if back >> bit & 1 else DeviceState.ALLOCATED
 
     def held(self, position: int) -> int:
         """Devices of a node that somebody has, those on their way back among them."""

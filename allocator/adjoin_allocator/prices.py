@@ -39,6 +39,9 @@ REMEMBERED = 24
 """How many solutions are tried before a new one is looked for."""
 
 _SLACK = 1e-9
+_SAFE = 1e-6
+"""Far above what rounding can make of a solution that is just good enough."""
+
 _SHIFT = 1e-3
 _GOLDEN = 0.6180339887498949
 
@@ -62,6 +65,10 @@ class Prices:
         found = self._prices.get(milli)
         return int(self.worth[milli]) if found is None else found
 
+    def equals(self, other: Prices) -> bool:
+        """Whether they say the same of everything."""
+        return self._prices == other._prices and bool((self.worth == other.worth).all())
+
 
 def _linear() -> Prices:
     worth = np.arange(CARD + 1, dtype=np.int64) * (UNIT // CARD)
@@ -73,60 +80,128 @@ LINEAR = _linear()
 
 
 @dataclass(slots=True, eq=False)
-class _Solution:
-    """A basis: its inverse, and what follows from it."""
+class Solution:
+    """A basis: its inverse, and what follows from it.
+
+    Attributes:
+        reach: By size how much one part more can change how often any card of the basis is used.
+    """
 
     inverse: Floats
     prices: Prices
+    reach: list[float]
 
 
 class Pricer:
     """Solves for prices and remembers solutions, up to a bound."""
 
     def __init__(self) -> None:
-        self._solutions: dict[tuple[int, ...], list[_Solution]] = {}
+        self._solutions: dict[tuple[int, ...], list[Solution]] = {}
 
     def prices(self, demand: Mapping[int, int]) -> Prices:
         """Prices for so many parts of these sizes (1 to 1000 thousandths, numbers above 0)."""
-        grain = next((grain for grain in GRAINS if len({-(-size // grain) for size in demand}) <= SIZES), GRAINS[-1])
-        rounded: dict[int, int] = {}
+        tally = Tally(self)
         for size, number in demand.items():
-            coarse = min(CARD, -(-size // grain) * grain)
-            rounded[coarse] = rounded.get(coarse, 0) + number
-        rounded.pop(CARD, None)
-        if not rounded:
-            return LINEAR
-        sizes = tuple(sorted(rounded))
-        wanted = np.array([rounded[size] + _SHIFT * (0.5 + size * _GOLDEN % 1.0) for size in sizes])
+            tally.add(size, number)
+        return tally.prices()
+
+    def solved(self, sizes: tuple[int, ...], wanted: Floats) -> tuple[Solution, float]:
+        """The solution for so many parts of these sizes, which ascend and are no whole cards, and how often its rarest
+        card is used.
+        """
         known = self._solutions.get(sizes)
         if known is None:
             if len(self._solutions) >= REMEMBERED:
                 self._solutions.clear()
             known = self._solutions[sizes] = []
         for at, solution in enumerate(known):
-            if (solution.inverse @ wanted).min() > _SLACK:
+            least = solution.inverse.dot(wanted).min().item()
+            if least > _SLACK:
                 if at:
                     known.insert(0, known.pop(at))
-                return solution.prices
+                return solution, least
         solution = _solve(sizes, wanted)
+        for other in known:
+            if other.prices.equals(solution.prices):
+                solution.prices = other.prices
+                break
         known.insert(0, solution)
         del known[REMEMBERED:]
-        return solution.prices
+        return solution, solution.inverse.dot(wanted).min().item()
 
 
-def _solve(sizes: tuple[int, ...], wanted: Floats) -> _Solution:
+class Tally:
+    """How many parts of which size are asked for, kept up from change to change."""
+
+    def __init__(self, pricer: Pricer) -> None:
+        self._pricer = pricer
+        self._numbers: dict[int, int] = {}
+        self._sizes: tuple[int, ...] | None = None
+        """Those that are told apart; None while that must be found out."""
+        self._at: dict[int, int] = {}
+        """By size which of these it is; whole cards are none."""
+        self._wanted: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._shift: Floats = np.zeros(0)
+        self._solution: Solution | None = None
+        self._room = 0.0
+        """How much the use of its cards may still change until it must be looked at again."""
+
+    def add(self, size: int, number: int) -> None:
+        """So many parts more, or fewer, of this size (1 to 1000 thousandths)."""
+        before = self._numbers.get(size, 0)
+        if before + number:
+            self._numbers[size] = before + number
+        else:
+            del self._numbers[size]
+        if not before or not before + number:
+            self._sizes = None
+        elif size in self._at:
+            at = self._at[size]
+            self._wanted[at] += number
+            if self._solution is not None:
+                self._room -= abs(number) * self._solution.reach[at]
+
+    def prices(self) -> Prices:
+        """What the parts are worth."""
+        if self._sizes is None:
+            self._sort()
+        if not self._sizes:
+            return LINEAR
+        if self._solution is None or self._room < _SAFE:
+            self._solution, self._room = self._pricer.solved(self._sizes, self._wanted + self._shift)
+        return self._solution.prices
+
+    def _sort(self) -> None:
+        grain = next((grain for grain in GRAINS if len({-(-size // grain) for size in self._numbers}) <= SIZES), 0)
+        grain = grain or GRAINS[-1]
+        self._solution = None
+        rounded: dict[int, int] = {}
+        coarse = {size: min(CARD, -(-size // grain) * grain) for size in self._numbers}
+        for size, number in self._numbers.items():
+            rounded[coarse[size]] = rounded.get(coarse[size], 0) + number
+        rounded.pop(CARD, None)
+        sizes = self._sizes = tuple(sorted(rounded))
+        places = {size: at for at, size in enumerate(sizes)}
+        self._at = {size: places[mine] for size, mine in coarse.items() if mine in places}
+        self._wanted = np.array([rounded[size] for size in sizes], dtype=np.int64)
+        self._shift = np.array([_SHIFT * (0.5 + size * _GOLDEN % 1.0) for size in sizes])
+
+
+def _solve(sizes: tuple[int, ...], wanted: Floats) -> Solution:
     """The simplex method from the basis of one size a card, with the best card to add found by a knapsack."""
     unit = reduce(gcd, sizes, CARD)
     lengths = [size // unit for size in sizes]
     room = CARD // unit
     inverse = np.diag([1.0 / (room // length) for length in lengths])
+    basis = np.diag([float(room // length) for length in lengths])
     usage = inverse @ wanted
     for _ in range(PIVOTS):
         values = inverse.sum(axis=0)
         best = knapsack(lengths, values.tolist(), room)
         if best[room] <= 1 + _SLACK:
             break
-        column = inverse @ contents(lengths, values.tolist(), best)
+        card = contents(lengths, values.tolist(), best)
+        column = inverse @ card
         ratios = np.full(len(sizes), np.inf)
         np.divide(usage, column, out=ratios, where=column > _SLACK)
         leaving = int(ratios.argmin())
@@ -135,6 +210,9 @@ def _solve(sizes: tuple[int, ...], wanted: Floats) -> _Solution:
         pivot = inverse[leaving] / column[leaving]
         inverse = inverse - np.outer(column, pivot)
         inverse[leaving] = pivot
+        basis[:, leaving] = card
+    # One order of the cards, so that equal solutions are equal to the last bit, however they were found.
+    inverse = np.linalg.inv(basis[:, np.lexsort(basis)])
     values = np.maximum(inverse.sum(axis=0), 0)
     best = knapsack(lengths, values.tolist(), room)
     # What was given up before its end is brought down to prices of which no card holds more than its own.
@@ -142,7 +220,7 @@ def _solve(sizes: tuple[int, ...], wanted: Floats) -> _Solution:
     worth = np.rint(best * scale).astype(np.int64).repeat(unit)[: CARD + 1]
     worth[CARD] = UNIT
     prices = {size: round(value * scale) for size, value in zip(sizes, values.tolist(), strict=True)}
-    return _Solution(inverse, Prices(worth, prices))
+    return Solution(inverse, Prices(worth, prices), np.abs(inverse).max(axis=0).tolist())
 
 
 def knapsack(lengths: list[int], values: list[float], room: int) -> Floats:

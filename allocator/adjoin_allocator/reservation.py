@@ -112,7 +112,11 @@ def _earliest(
 
 def _vacate(ledger: Ledger, pool: str, holdings: Iterable[Holding], bound: Mapping[int, int]) -> None:
     for holding in holdings:
-        ledger.vacate(pool, holding.position, holding.mask & ~bound.get(holding.position, 0))
+        kept = bound.get(holding.position, 0)
+        ledger.vacate(pool, holding.position, holding.mask & ~kept)
+        for bit, share in holding.parts:
+            if not kept >> bit & 1:
+                ledger.vacate_part(pool, holding.position, bit, share, back=False)
 
 
 def _grouped(holdings: Sequence[Holding], key: Callable[[Holding], float]) -> list[list[Holding]]:

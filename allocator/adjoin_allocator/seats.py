@@ -10,12 +10,14 @@ Capacities are kept by value in `SeatMemo`, up to a bound; keeping them changes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from adjoin_allocator.cost import Signature, Term
 from adjoin_allocator.demand import Demand
-from adjoin_allocator.fit import STATE_LIMIT, Fit, Form, Misfit, Obstacle, countable
+from adjoin_allocator.fit import STATE_LIMIT, Fit, Form, Misfit, Obstacle, countable, needed
 from adjoin_allocator.nodes import Sort, State, Values
 from adjoin_allocator.place import Ask, Placer
 
@@ -188,8 +190,12 @@ def _split(fit: Fit, number: int) -> list[Fit]:
     return found
 
 
+K = TypeVar("K", bound=Hashable)
+"""What a node is to a gang: nodes of equal keys hold the same members."""
+
+
 @dataclass(slots=True, eq=False)
-class Seats:
+class Seats(ABC, Generic[K]):
     """The nodes of one pool for one gang, as the ledger stands.
 
     Attributes:
@@ -211,13 +217,100 @@ class Seats:
     opened: frozenset[int] = frozenset()
     states: int = 0
     limit: bool = False
-    _seen: set[Key] = field(default_factory=set)
-    _chosen: dict[tuple[Key, int], tuple[Seat, ...]] = field(default_factory=dict)
+    _seen: set[K] = field(default_factory=set)
+    _chosen: dict[tuple[K, int], tuple[Seat, ...]] = field(default_factory=dict)
 
     @property
     def forms(self) -> tuple[Form, ...]:
         """What decides choices, by ask."""
         return tuple(ask.form for ask in self.asks)
+
+    @abstractmethod
+    def groups(self) -> Mapping[K, Sequence[int]]:
+        """The open nodes by key, positions ascending."""
+
+    @abstractmethod
+    def filling(self, key: K) -> Filling:
+        """The fullest filling of such a node. Each key's work counts once."""
+
+    @abstractmethod
+    def load(self, key: K) -> float:
+        """Which part of such a node is not free."""
+
+    @abstractmethod
+    def after(self, key: K, seat: Seat) -> K:
+        """Such a node when a member has that seat."""
+
+    @abstractmethod
+    def could(self, key: K, at: int) -> tuple[int, ...]:
+        """By request the devices that a member served by the ask at `at` could have."""
+
+    @abstractmethod
+    def supply(self, key: K, at: int) -> tuple[int, ...]:
+        """By request how many devices, or parts of some, such a node could give."""
+
+    @abstractmethod
+    def needed(self, key: K, at: int) -> tuple[int, ...]:
+        """By request how many devices it takes."""
+
+    @abstractmethod
+    def ways(self, key: K, at: int, masks: tuple[int, ...]) -> Iterator[Seat]:
+        """What a member could get, whatever others want, when each request may only have these devices."""
+
+    @abstractmethod
+    def _fits(self, key: K, at: int) -> Sequence[Fit]:
+        """Choices to try, the best beside what others want first; none when there is none."""
+
+    def capacity(self, key: K) -> int:
+        """How many members such a node holds."""
+        return len(self.filling(key).seats)
+
+    def choose(self, key: K, number: int) -> tuple[Seat, ...]:
+        """What so many members get on such a node, which holds as many: each the best that leaves places for the rest,
+        beside what others want.
+        """
+        found = self._chosen.get((key, number))
+        if found is None:
+            found = self._chosen[key, number] = self._choose(key, number)
+        return found
+
+    def bound(self, key: K, number: int) -> tuple[tuple[int, ...], bool]:
+        """An objective that no choice of so many members betters, and whether it is that of `choose`."""
+        return total(self.choose(key, number)), True
+
+    def _choose(self, key: K, number: int) -> tuple[Seat, ...]:
+        seats: list[Seat] = []
+        here = key
+        for left in range(number - 1, -1, -1):
+            seat = self._next(here, left)
+            if seat is None:
+                return self.filling(key).seats[:number]
+            seats.append(seat)
+            here = self.after(here, seat)
+        return tuple(seats)
+
+    def _next(self, here: K, left: int) -> Seat | None:
+        """The best choice after which `left` more members fit, if one is found."""
+        for at in range(len(self.asks)):
+            for fit in self._fits(here, at):
+                seat = Seat(at, fit)
+                if not left or self.capacity(self.after(here, seat)) >= left:
+                    return seat
+        return None
+
+    def _look(self, key: K, found: Filling) -> Filling:
+        """Counts the work of a filling, once a key."""
+        if key not in self._seen:
+            self._seen.add(key)
+            self.states += found.states
+            self.limit = self.limit or found.limit or self.states > STATE_LIMIT
+        return found
+
+
+class WholeSeats(Seats[Key]):
+    """Where members get whole devices alone: a node is its state for each ask."""
+
+    __slots__ = ()
 
     def groups(self) -> Mapping[Key, Sequence[int]]:
         """The open nodes by state, positions ascending."""
@@ -239,59 +332,57 @@ class Seats:
         return {key: sorted(positions) for key, positions in found.items() if positions}
 
     def filling(self, key: Key) -> Filling:
-        """The fullest filling of a node in this state. Each state's work counts once."""
+        """The fullest filling of a node in this state."""
         bare = tuple((shape, sort.bare or sort, free) for shape, sort, free in key)
-        found = self.memo.filling(self.placer, self.forms, bare)
-        if bare not in self._seen:
-            self._seen.add(bare)
-            self.states += found.states
-            self.limit = self.limit or found.limit or self.states > STATE_LIMIT
-        return found
+        return self._look(bare, self.memo.filling(self.placer, self.forms, bare))
 
-    def capacity(self, key: Key) -> int:
-        """How many members a node in this state holds."""
-        return len(self.filling(key).seats)
+    def load(self, key: Key) -> float:
+        """Which part of the node is not free."""
+        shape, _, free = key[0]
+        return 1 - free.bit_count() / shape.size
 
-    def choose(self, key: Key, number: int) -> tuple[Seat, ...]:
-        """What so many members get on a node in this state, which holds as many: each the best that leaves places for
-        the rest, beside what others want.
-        """
-        found = self._chosen.get((key, number))
-        if found is None:
-            found = self._chosen[key, number] = self._choose(key, number)
-        return found
+    def after(self, key: Key, seat: Seat) -> Key:
+        """The node without the devices of that seat."""
+        return tuple((shape, sort, free & ~seat.fit.taken) for shape, sort, free in key)
 
-    def _choose(self, key: Key, number: int) -> tuple[Seat, ...]:
-        seats: list[Seat] = []
-        here = key
-        for left in range(number - 1, -1, -1):
-            seat = self._next(here, left)
-            if seat is None:
-                return self.filling(key).seats[:number]
-            seats.append(seat)
-            here = tuple((shape, sort, free & ~seat.fit.taken) for shape, sort, free in here)
-        return tuple(seats)
+    def could(self, key: Key, at: int) -> tuple[int, ...]:
+        """By request the free devices that will do."""
+        _, sort, free = key[at]
+        return tuple(mask & free for mask in sort.eligible)
 
-    def _next(self, here: Key, left: int) -> Seat | None:
-        """The best choice after which `left` more members fit, if one is found."""
-        for at, state in enumerate(here):
-            for fit in self._fits(self.asks[at].form, state):
-                after = tuple((shape, sort, free & ~fit.taken) for shape, sort, free in here)
-                if not left or self.capacity(after) >= left:
-                    return Seat(at, fit)
-        return None
+    def supply(self, key: Key, at: int) -> tuple[int, ...]:
+        """By request how many devices the node could give."""
+        return tuple(mask.bit_count() for mask in self.could(key, at))
 
-    def _fits(self, form: Form, state: State) -> Sequence[Fit]:
+    def needed(self, key: Key, at: int) -> tuple[int, ...]:
+        """By request how many devices it takes."""
+        return needed(self.asks[at].signature, key[at][1].eligible)
+
+    def ways(self, key: Key, at: int, masks: tuple[int, ...]) -> Iterator[Seat]:
+        """The best choice among these devices."""
+        shape, sort, free = key[at]
+        bare = sort.bare or sort
+        # What takes all that match, takes all or nothing.
+        counts = self.asks[at].signature.counts
+        eligible = tuple(
+            mask if count or mask == whole else 0
+            for mask, count, whole in zip(masks, counts, bare.eligible, strict=True)
+        )
+        answer = self.placer.fitter.fit(self.asks[at].form, (shape, self.memo.narrowed(eligible, bare.values), free))
+        if isinstance(answer, Fit):
+            yield Seat(at, answer)
+
+    def _fits(self, key: Key, at: int) -> Sequence[Fit]:
         """The best choice beside what others want, then that without them."""
-        shape, sort, free = state
+        (shape, sort, free), form = key[at], self.asks[at].form
         fitter = self.placer.fitter
         bare = fitter.fit(form, (shape, sort.bare or sort, free))
         if isinstance(bare, Misfit) or not self.demand:
             return () if isinstance(bare, Misfit) else (bare,)
-        weighed = fitter.bound(form, state)
+        weighed = fitter.bound(form, key[at])
         if isinstance(weighed, Misfit):
             return (bare,)
-        exact = weighed if weighed.exact else fitter.weigh(form, state, weighed)
+        exact = weighed if weighed.exact else fitter.weigh(form, key[at], weighed)
         return (exact,) if exact.masks == bare.masks else (exact, bare)
 
     def bound(self, key: Key, number: int) -> tuple[tuple[int, ...], bool]:

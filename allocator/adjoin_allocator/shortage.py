@@ -16,6 +16,7 @@ from adjoin_allocator.amounts import cores, size
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Claim, Request, Share, ShareAsk
 from adjoin_allocator.nodes import PoolIndex
+from adjoin_allocator.parts_helps import Cards
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.sharing import DIVISIBLE, ISOLATION, MILLI, Part, isolates
@@ -37,7 +38,10 @@ def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str
         name, share = request.share.name, shares.get(request.share.name)
         if share is None:
             return Reason(Code.SHARE_UNAVAILABLE, 0, f"there is no DeviceShare {name}")
-        why = _flaw(claim.pool, request, request.share, share)
+        why = _elsewhere(claim.pool, request, share)
+        if why is not None:
+            return Reason(Code.SHARE_UNAVAILABLE, 0, why)
+        why = _flaw(request, request.share, share)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if share.refusal:
@@ -52,12 +56,17 @@ def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str
     return None
 
 
-def _flaw(pool: str, request: Request, ask: ShareAsk, share: Share) -> str | None:
-    """Why a request cannot be read against its share."""
+def _elsewhere(pool: str, request: Request, share: Share) -> str | None:
+    """Why a share has nothing to do with a request."""
     if share.pool != pool:
         return f"DeviceShare {share.name} splits devices of pool {share.pool}, not of {pool}"
     if share.kind != request.kind:
         return f"request {request.name} asks for device {request.kind}, DeviceShare {share.name} splits {share.kind}"
+    return None
+
+
+def _flaw(request: Request, ask: ShareAsk, share: Share) -> str | None:
+    """Why a request cannot be read against its share."""
     if request.all_devices:
         return f"request {request.name} asks for parts of all devices; how many parts is said with count"
     if share.mode in DIVISIBLE:
@@ -79,7 +88,7 @@ def shortage(placer: Placer, ask: Ask) -> Answer | None:
     found = [reason for request in ask.requests if request.share for reason in _parts(placer, ask, request)]
     if not found:
         found.append(Reason(Code.FRAGMENTED, _nodes(placer, ask), "no node has all parts and devices together"))
-    return tuple(found), _less(placer, ask)
+    return tuple(found), less_of(placer, ask)
 
 
 def _nodes(placer: Placer, ask: Ask) -> int:
@@ -153,19 +162,23 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
         )
         return
     free_bytes, free_milli, mine = _free(stock, at, wish, index)
+    everywhere = _free(stock, at, wish, index, closed=True)
     fitting = (free_bytes >= each.bytes) & (free_milli >= each.milli)
     best = int(fitting.sum(axis=1).max())
     if best >= wish.parts:
         return
+    yield from Cards(placer, pool, kind, stock, at, wish, *everywhere[:2]).reasons()
     together = [
         f"free {size(int(free_bytes[mine].max(initial=0)))}" if each.bytes else "",
         f"free {int(free_milli[mine].max(initial=0))}m" if each.milli else "",
     ]
     most = " and ".join(filter(None, together))
     limit = stock.shares[at].max_devices
-    full = (
-        f", all {limit} devices that it may split are split" if limit is not None and stock.in_mode[at] >= limit else ""
-    )
+    full = ""
+    if limit is not None and stock.in_mode[at] >= limit:
+        full = f", all {limit} devices that it may split are split"
+        if stock.in_mode[at] > limit:
+            full = f", {stock.in_mode[at]} devices are split and it may split {limit}: nothing is given until fewer are"
     yield Reason(
         Code.SHARE_UNAVAILABLE,
         nodes,
@@ -182,25 +195,41 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
 
 
 def _free(
-    stock: Stock, at: int, wish: Wish, index: PoolIndex
+    stock: Stock, at: int, wish: Wish, index: PoolIndex, closed: bool = False
 ) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], ...]:
-    """By card what a share could still give of it, in bytes and thousandths, and where that is anything."""
-    chosen = stock.selected[at] & stock.eligible[wish.only] & ~stock.closed[:, None]
+    """By card what a share could still give of it, in bytes and thousandths, and where that is anything; with `closed`
+    as if no node were closed.
+    """
+    chosen = stock.selected[at] & stock.eligible[wish.only]
+    if not closed:
+        chosen = chosen & ~stock.closed[:, None]
     limit = stock.shares[at].max_devices
     fresh = chosen & stock.free
     if limit is not None and stock.in_mode[at] >= limit:
         fresh = np.zeros_like(fresh)
-    mine = fresh | (chosen & (stock.mode == at) & stock.usable)
+        if stock.in_mode[at] > limit:
+            chosen = fresh
+    mode, used_bytes, used_milli = stock.used
+    mine = fresh | (chosen & (mode == at) & stock.usable)
     caps = stock.caps[at][stock.klass]
     return (
-        np.where(mine, np.maximum(caps - stock.used_bytes, 0), -1),
-        np.where(mine, np.maximum(MILLI - stock.used_milli, 0), -1),
+        np.where(mine, np.maximum(caps - used_bytes, 0), -1),
+        np.where(mine, np.maximum(MILLI - used_milli, 0), -1),
         mine,
     )
 
 
-def _less(placer: Placer, ask: Ask) -> str | None:
-    """Which smaller part would fit."""
+def less_of(placer: Placer, ask: Ask) -> str | None:
+    """Which smaller part would fit: `fits with memory 18022Mi instead of 40Gi in request gpu`."""
+    pool = placer.ledger.pools[ask.pool].index.pool
+    for words, requests in smaller_parts(placer, ask):
+        if fits(placer, placer.ask(pool, requests, ask.affinity, ask.host, ask.profile)):
+            return words
+    return None
+
+
+def smaller_parts(placer: Placer, ask: Ask, most: int = 1) -> Iterator[tuple[str, tuple[Request, ...]]]:
+    """Smaller parts to try, the greatest first: what is left of a card, shared by up to so many replicas."""
     for at, request in enumerate(ask.requests):
         share = request.share
         if share is None:
@@ -208,28 +237,27 @@ def _less(placer: Placer, ask: Ask) -> str | None:
         kind, wish = placer.ledger.parts.wish(ask.pool, (request,), NOTHING)
         stock = placer.ledger.parts.appraiser(ask.pool, kind).stock
         free = _free(stock, stock.share_at[share.name], wish, placer.ledger.pools[ask.pool].index)
-        fold = request.count if request.same_device else 1
-        sizes = zip((free[0] // fold)[free[2]].tolist(), (free[1] // fold)[free[2]].tolist(), strict=True)
+        sizes: set[tuple[int, int]] = set()
+        for sharers in range(1, min(most, _TRIES) + 1):
+            fold = sharers * (request.count if request.same_device else 1)
+            sizes.update(zip((free[0] // fold)[free[2]].tolist(), (free[1] // fold)[free[2]].tolist(), strict=True))
         tried: dict[tuple[int | None, int | None], None] = {}
         for memory, compute in sorted(sizes, reverse=True):
             smaller = (
                 None if share.memory_bytes is None else min(share.memory_bytes, memory),
                 None if share.compute_milli is None else min(share.compute_milli, compute),
             )
-            if 0 not in smaller:
+            if 0 not in smaller and smaller != (share.memory_bytes, share.compute_milli):
                 tried[smaller] = None
         for memory_bytes, compute_milli in list(tried)[:_TRIES]:
             less = replace(share, memory_bytes=memory_bytes, compute_milli=compute_milli)
+            changes = []
+            if memory_bytes != share.memory_bytes and memory_bytes is not None:
+                changes.append(f"memory {size(memory_bytes)} instead of {size(share.memory_bytes or 0)}")
+            if compute_milli != share.compute_milli:
+                changes.append(f"compute {compute_milli}m instead of {share.compute_milli}m")
             requests = (*ask.requests[:at], replace(request, share=less), *ask.requests[at + 1 :])
-            pool = placer.ledger.pools[ask.pool].index.pool
-            if fits(placer, placer.ask(pool, requests, ask.affinity, ask.host, ask.profile)):
-                changes = []
-                if memory_bytes != share.memory_bytes and memory_bytes is not None:
-                    changes.append(f"memory {size(memory_bytes)} instead of {size(share.memory_bytes or 0)}")
-                if compute_milli != share.compute_milli:
-                    changes.append(f"compute {compute_milli}m instead of {share.compute_milli}m")
-                return f"fits with {' and '.join(changes)} in request {request.name}"
-    return None
+            yield f"fits with {' and '.join(changes)} in request {request.name}", requests
 
 
 def _told(part: Part) -> str:

@@ -22,33 +22,38 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 
 from adjoin_allocator.arbiter import Arbiter
+from adjoin_allocator.attempts import Attempt, GangAttempt
 from adjoin_allocator.batch import Batch
 from adjoin_allocator.bulk import bulk
-from adjoin_allocator.demand import Market, Round, Want
+from adjoin_allocator.demand import Market, Round
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
-from adjoin_allocator.fabric import Fabrics, FabricTree
+from adjoin_allocator.fabric import Fabrics
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
-from adjoin_allocator.gang import Gang, arrange, gang_flaw, gang_of, is_gang
+from adjoin_allocator.gang import gang_flaw, gang_of, is_gang
 from adjoin_allocator.gang_quota import affordable_parts
 from adjoin_allocator.gang_reasons import Desk, explain_gang, incomplete
 from adjoin_allocator.hosts import NOTHING
+from adjoin_allocator.leaving import leaving
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.lot import Unit as Movable
+from adjoin_allocator.members import Gang
 from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedReplica
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import effective, service
 from adjoin_allocator.outlines import Outlines
+from adjoin_allocator.parts_wait import nearest_part
 from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
-from adjoin_allocator.shortage import share_refusal, shortage
+from adjoin_allocator.shortage import less_of, share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant
 from adjoin_allocator.tenancy import Cost, least_cost
 from adjoin_allocator.terms import Objective, ReplicaState
 from adjoin_allocator.units import Served, Unit
+from adjoin_allocator.waitfor import given_to
 
 
 class Memo:
@@ -92,7 +97,8 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
             run.serve(claim)
         run.improve()
         run.explain()
-        pools = run.pools()
+        with leaving(ledger, run.arbiter.preempted):
+            pools = run.pools()
     finally:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
@@ -115,94 +121,6 @@ class _Waiting:
     remedy: str | None = None
     """What would make it fit if nothing but the quota is in the way."""
     gang: Gang | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Attempt:
-    """Places a replica of one claim in the ledger as it stands, in the most wanted way that fits.
-
-    Attributes:
-        asks: The ways that are left: what does not fit now fits no later replica either.
-        what_if: The ledger is another one each time, so that every way is tried anew and work counts for this try.
-        obstacle: What kept it from every node when it was last tried.
-    """
-
-    run: _Run
-    claim: Claim
-    asks: tuple[Ask, ...]
-    index: int
-    several: bool
-    demand: Round
-    wanted: Want | None
-    what_if: bool = False
-    effort: Effort = field(init=False)
-    left: list[Ask] = field(init=False)
-    obstacle: Obstacle | None = None
-    found: tuple[Movable, Spot] | None = None
-    """What the last try placed, if it did."""
-    made: tuple[Placement, ...] | None = None
-    """The same as placements."""
-
-    def __post_init__(self) -> None:
-        if not self.what_if:
-            self._begin()
-
-    def __call__(self) -> tuple[Placement, ...] | None:
-        self.found = self.made = None
-        if self.what_if:
-            self._begin()
-        placer, beside = self.run.placer, self.demand.beside(self.wanted)
-        spot = best(placer, self.left[0], self.effort, beside)
-        while spot is not Obstacle.LIMIT and not isinstance(spot, Spot) and len(self.left) > 1:
-            del self.left[0]
-            self.effort = Effort(self.effort.states, set() if self.several else None)
-            spot = best(placer, self.left[0], self.effort, beside)
-        ask = self.left[0]
-        movable = self.run.movable(self.claim, ask, self.index)
-        if isinstance(spot, Obstacle):
-            # Where the number of devices depends on the node, a quota may take the place back.
-            room = spot is not Obstacle.LIMIT and not self.what_if and not self.run.improved
-            room = room and (all(ask.signature.counts) or not self.run.arbiter.limited(self.claim))
-            elsewhere = self.run.batch.room(movable) if room else None
-            if elsewhere is None:
-                self.obstacle = spot
-                return None
-            spot = elsewhere
-        self.found, self.made = (movable, spot), (self.run.place(ask, self.index, spot),)
-        return self.made
-
-    def _begin(self) -> None:
-        self.left, self.effort = list(self.asks), Effort(known=set() if self.several else None)
-
-
-@dataclass(slots=True, eq=False)
-class _GangAttempt:
-    """Places members of a claim together in the ledger as it stands.
-
-    Attributes:
-        states: Search states seen so far.
-        limit: A search was given up when it was last tried.
-    """
-
-    run: _Run
-    tree: FabricTree
-    gang: Gang
-    demand: Round
-    wanted: Want | None
-    states: int = 0
-    limit: bool = False
-
-    def __call__(self) -> tuple[Placement, ...] | None:
-        run, gang = self.run, self.gang
-        outcome = arrange(run.placer, run.seats, self.tree, gang, self.demand.beside(self.wanted))
-        self.states, self.limit = self.states + outcome.states, outcome.limit
-        return (
-            tuple(
-                run.place(gang.asks[member.seat.ask], member.index, Spot(member.position, member.seat.fit))
-                for member in outcome.members
-            )
-            or None
-        )
 
 
 @dataclass(slots=True, eq=False)
@@ -260,10 +178,10 @@ class _Run:
         missing = tuple(index for index in self.ledger.lacking[claim.uid] if index not in early)
         several = len(missing) > 1
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
-        attempt = _Attempt(self, claim, asks, 0, several, demand, wanted)
-        asking = _Attempt(self, claim, asks, 0, several, demand, wanted, what_if=True)
+        attempt = Attempt(self, claim, asks, 0, several, demand, wanted)
+        asking = Attempt(self, claim, asks, 0, several, demand, wanted, what_if=True)
         cheaper = [
-            _Attempt(self, claim, asks[at:], 0, several, demand, wanted, what_if=True) for at in range(1, len(asks))
+            Attempt(self, claim, asks[at:], 0, several, demand, wanted, what_if=True) for at in range(1, len(asks))
         ]
         placements = list(early.values())
         without: list[tuple[Unit, Served]] = []
@@ -337,12 +255,12 @@ class _Run:
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         tree = self.fabrics.tree(self.ledger.pools[claim.pool].index, self.snapshot.nodes)
         few = replace(gang, missing=gang.missing[: gang.least])
-        attempt = _GangAttempt(self, tree, gang, demand, wanted)
-        asking = _GangAttempt(self, tree, few, demand, wanted)
+        attempt = GangAttempt(self, tree, gang, demand, wanted)
+        asking = GangAttempt(self, tree, few, demand, wanted)
 
-        def lesser(affordable: Callable[[Cost], bool]) -> Iterator[_GangAttempt]:
+        def lesser(affordable: Callable[[Cost], bool]) -> Iterator[GangAttempt]:
             for part in affordable_parts(gang, affordable):
-                yield _GangAttempt(self, tree, part, demand, wanted)
+                yield GangAttempt(self, tree, part, demand, wanted)
 
         unit = Unit(claim, asks, gang.missing, attempt, asking, len(few.missing), single=False, lesser=lesser)
         served = self.arbiter.serve(unit)
@@ -461,7 +379,8 @@ class _Run:
         ahead: list[Ask] = []
         for found_waiting in self._waiting:
             waiting = self._as_it_stands(found_waiting)
-            gang = waiting.gang
+            gang, mark = waiting.gang, self.ledger.checkpoint()
+            own = self.arbiter.lift(waiting.claim)
             answer: tuple[tuple[Reason, ...], str | None] = ((), waiting.remedy)
             # What a gang that has places already could have besides is not asked here.
             held = None if waiting.reasons or (gang and waiting.placements) else self.arbiter.blocked(waiting.unit)
@@ -479,16 +398,20 @@ class _Run:
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host)
+                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host, own)
                 found = known.get(key)
                 if found is None:
                     found = self._why(waiting, ahead)
                 elif found[1] is not None and waits(found[1]):
                     whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
-                    found = (found[0], changed(self.placer, whole))
+                    less = (less_of(self.placer, ask) for ask in waiting.asks)
+                    found = (found[0], changed(self.placer, whole) or next(filter(None, less), None))
                 known[key] = found
                 # What would fit but for the quota is not what would make it fit.
-                answer = (found[0], None if waiting.reasons else found[1])
+                answer = (found[0], self._affordable(waiting) if waiting.reasons else found[1])
+            if not (waiting.reasons or held or waiting.nominated or waiting.limit) and waits(answer[1] or "fits once "):
+                answer = (answer[0], self._given_back(waiting, ahead) or answer[1])
+            self.ledger.roll_back(mark)
             ahead += waiting.asks
             self._add(
                 ClaimPlan(
@@ -499,6 +422,24 @@ class _Run:
                     nominated=waiting.nominated,
                 )
             )
+
+    def _affordable(self, waiting: _Waiting) -> str | None:
+        """Which smaller claim would have a place, and within its tenant's quota; that of today fits neither."""
+        accounts, tenant = self.arbiter.accounts(waiting.claim.pool), waiting.claim.tenant
+        whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
+        return changed(self.placer, whole, lambda requests: not accounts.short(tenant, least_cost(requests)))
+
+    def _given_back(self, waiting: _Waiting, ahead: Sequence[Ask]) -> str | None:
+        """Which tenant would have to give back what it borrows; nobody who waits before, or is of it, may take that."""
+        pool = waiting.claim.pool
+
+        def rivals(tenant: str) -> Iterator[Ask]:
+            yield from (ask for ask in ahead if ask.pool == pool)
+            for other in self._waiting:
+                if other.claim is not waiting.claim and other.claim.pool == pool and other.claim.tenant == tenant:
+                    yield from other.asks
+
+        return self.arbiter.lenders.given_back(waiting.unit, rivals)
 
     def _as_it_stands(self, waiting: _Waiting) -> _Waiting:
         """Without promises that a claim of higher standing has taken since."""
@@ -540,7 +481,16 @@ class _Run:
         desk, left = self._rest(gang, placements)
         claim, ledger = left.claim, self.ledger.pools[left.claim.pool]
         hosts = self.ledger.hosts.version if claim.host != NOTHING else 0
-        key = (desk.tree, gang.asks, claim.replicas, claim.gang_min, claim.fabric, left.missing, claim.placed, hosts)
+        key = (
+            desk.tree,
+            gang.asks,
+            tuple(claim.members),
+            claim.gang_min,
+            claim.fabric,
+            left.missing,
+            claim.placed,
+            hosts,
+        )
         return ledger.remembered(key, lambda: explain_gang(desk, left))
 
     def _rest(self, gang: Gang, placements: Sequence[Placement]) -> tuple[Desk, Gang]:
@@ -559,7 +509,7 @@ class _Run:
         """
         asks, claim = waiting.asks, waiting.claim
         # A claim that has nothing is in nobody's way.
-        mine = claim.uid if claim.placed else None
+        mine = claim.uid if claim.placed or waiting.placements else None
         key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
         return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
 
@@ -572,9 +522,18 @@ class _Run:
             first, *others = found
             message = f"none of {len(asks)} ways fits, the most wanted one: {first.message}"
             found = (replace(first, message=message), *others)
+        # Those of whom it has been said already why the rest of them waits are among the plans, too.
+        placed = {waiting.claim.uid: waiting.placements for waiting in self._waiting}
+        placed |= {uid: plan.placements for uid, plan in self._plans.items()}
+        given = given_to(self.placer, ((self.ledger.known(uid), theirs) for uid, theirs in placed.items() if theirs))
         whole = [ask for ask, why in zip(asks, short, strict=True) if why is None]
-        told = [why[1] for why in short if why is not None and why[1] is not None]
-        return found, (nearest(self.placer, whole, ahead, mine) if whole else None) or next(iter(told), None)
+        words = nearest(self.placer, whole, ahead, mine, given) if whole else None
+        told = (
+            nearest_part(self.placer, ask, why[1], ahead, mine, given)
+            for ask, why in zip(asks, short, strict=True)
+            if why is not None
+        )
+        return found, words or next(filter(None, told), None)
 
     def _add(self, answer: ClaimPlan) -> None:
         self._plans[answer.uid] = answer

@@ -87,7 +87,7 @@ class Stage:
             if claim.pool == self.pool.name and claim.uid != self.target.uid
             if claim.preemptible and not claim.deleting and claim.hold is None
             for replica in claim.placed
-            if replica.state in _SETTLED and replica.index < claim.replicas
+            if replica.state in _SETTLED and replica.index in claim.members
             if replica.index not in self._lost(claim.uid)
             if all(device.share is None for device in replica.devices)
         }
@@ -122,7 +122,7 @@ class Stage:
         """Indexes of the target's replicas that must find room; of a gang no more than it needs to start."""
         claim = self.claims[self.target.uid]
         present = {replica.index for replica in claim.placed}
-        missing = [index for index in range(claim.replicas) if index not in present]
+        missing = [index for index in claim.members if index not in present]
         if claim.gang_min is None:
             return missing
         return missing[: max(1, claim.gang_min - len(present))]

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, Part, Signature, parts_of, signature
+from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, Part, Signature, parts_of
 from adjoin_allocator.demand import Demand, Stake
-from adjoin_allocator.fit import STATE_LIMIT, Fit, Form, Misfit, Obstacle
+from adjoin_allocator.fit import STATE_LIMIT, Fit, Misfit, Obstacle
 from adjoin_allocator.fractions import Appraiser
 from adjoin_allocator.model import Request
 from adjoin_allocator.nodes import NodeView, Sort, State
@@ -141,7 +141,7 @@ def _priced(signature: Signature, objective: tuple[int, ...], price: int) -> tup
 def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish: Wish) -> Spot | Obstacle:
     """Parts together with other devices, or several parts whose distances matter."""
     ledger, fitter, parts = placer.ledger.pools[ask.pool], placer.fitter, placer.ledger.parts
-    form = _form(placer, ask)
+    form = of_cards(placer, ask).form
     wishes = {
         at: parts.wish(ask.pool, (request,), ask.host)
         for at, request in enumerate(ask.requests)
@@ -195,13 +195,13 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
     return obstacle if found is None else Spot(found[2], found[3])
 
 
-def _form(placer: Placer, ask: Ask) -> Form:
-    """The form of an ask whose parts of one device count as one."""
-    pool = placer.ledger.pools[ask.pool].index.pool
-    types = {name.name: name.type for name in pool.devices}
-    cards = [replace(request, count=1) if request.same_device else request for request in ask.requests]
-    kinds = [types[request.kind] for request in cards]
-    return placer.fitter.form(signature(cards, kinds, ask.affinity, ask.profile, pool.strategy))
+def of_cards(placer: Placer, ask: Ask) -> Ask:
+    """The ask in terms of cards: all parts that a request takes of one card count as one."""
+    together = [request.same_device and request.share is not None for request in ask.requests]
+    if not any(together):
+        return ask
+    counts = tuple(1 if one else count for one, count in zip(together, ask.signature.counts, strict=True))
+    return replace(ask, form=placer.fitter.form(replace(ask.signature, counts=counts)))
 
 
 def _sort(placer: Placer, ask: Ask, view: NodeView, eligible: tuple[int, ...], prices: dict[int, int]) -> Sort:
@@ -221,6 +221,19 @@ def grant(placer: Placer, ask: Ask, spot: Spot) -> None:
                 for _ in range(copies(request)):
                     ledger.take_part(ask.pool, spot.position, bit, request.share.placed)
     ledger.take(ask.pool, spot.position, whole, ask.host)
+
+
+def take_back(placer: Placer, ask: Ask, spot: Spot) -> None:
+    """Takes back what `grant` gave."""
+    ledger, whole = placer.ledger, 0
+    for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
+        if request.share is None:
+            whole |= mask
+        else:
+            for bit in bits(mask):
+                for _ in range(copies(request)):
+                    ledger.give_back_part(ask.pool, spot.position, bit, request.share.placed)
+    ledger.give_back(ask.pool, spot.position, whole, ask.host)
 
 
 def copies(request: Request) -> int:

@@ -18,10 +18,12 @@ within it, if need be by reclaiming.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from adjoin_allocator.model import Device, PlacedShare, Pool, Request, Share, ShareAsk, Tenant
+from adjoin_allocator.model import Device, PlacedShare, Pool, PreemptionRules, Request, Share, ShareAsk, Tenant
 from adjoin_allocator.order import NOTHING, Portion
 from adjoin_allocator.sharing import cost_milli, memory_bytes, part, shareable_bytes
 
@@ -155,22 +157,48 @@ class Accounts:
         # Sorted, and copies: what the ledger keeps stands in the order of what came first, and goes on changing.
         return {name: dict(sorted(held.items())) for name, held in sorted(usage.items())}
 
+    def under(self, rules: PreemptionRules) -> Accounts:
+        """The same accounts, to be read only, as if the pool had these rules."""
+        other = copy(self)
+        other.pool = replace(self.pool, preemption=rules)
+        return other
+
+    def borrowed(self, tenant: str, kind: str) -> int:
+        """What a tenant keeps beyond its quota; without a quota it borrows nothing."""
+        mine = self.pool.tenants.get(tenant)
+        if mine is None or kind not in mine.quota:
+            return 0
+        return max(0, self.staying(tenant, kind) - mine.quota[kind] * WHOLE)
+
     def portion(self, tenant: str) -> Portion:
-        """The weighted dominant share: the greatest part that a tenant has of any device name, over its weight. Without
-        tenants there is one, whose share decides nothing.
-        """
+        """The weighted dominant share. Without tenants there is one, whose share decides nothing."""
         if not self.pool.tenants:
             return NOTHING
+        share, mine = self.share(tenant), self.pool.tenants.get(tenant)
+        weight = 1 if mine is None else mine.weight
+        return (0, share / weight) if weight > 0 else (1, share)
+
+    def share(self, tenant: str) -> Fraction:
+        """The dominant share: the greatest part that a tenant has of any device name. Without tenants all are one."""
         kinds = {*self._usage.held.get(tenant, {}), *(kind for who, kind in self._given if who == tenant)}
+        if not self.pool.tenants:
+            kinds = set(self._capacity)
         parts = [
-            Fraction(self.held(tenant, kind), self._capacity[kind] * WHOLE)
+            Fraction(self.used(tenant, kind), self._capacity[kind] * WHOLE)
             for kind in kinds
             if self._capacity.get(kind)
         ]
-        share = max(parts, default=Fraction(0))
-        mine = self.pool.tenants.get(tenant)
-        weight = 1 if mine is None else mine.weight
-        return (0, share / weight) if weight > 0 else (1, share)
+        return max(parts, default=Fraction(0))
+
+    def used(self, tenant: str, kind: str) -> int:
+        """What a tenant holds; without tenants what all hold together."""
+        if self.pool.tenants:
+            return self.held(tenant, kind)
+        return sum(held.get(kind, 0) for held in self.usage().values())
+
+    def capacity(self, kind: str) -> int:
+        """How many devices of a name the pool has."""
+        return self._capacity.get(kind, 0)
 
     def limited(self, tenant: str) -> bool:
         """Whether a tenant has any quota."""
@@ -199,6 +227,22 @@ class Accounts:
     def sentence(self, tenant: str, cost: Cost, kinds: Iterable[str]) -> str:
         """`tenant research holds 16 of 16 gpu, needs 8`."""
         return f"tenant {tenant} " + ", ".join(self._clause(self.pool.tenants[tenant], kind, cost) for kind in kinds)
+
+    def lent(self, tenant: str, cost: Cost, kinds: Iterable[str]) -> tuple[str, dict[str, int]] | None:
+        """The tenant that would have to give back so much of what it borrows for the quotas to allow `cost`; None when
+        no single one could, or `tenant` itself may not borrow so much.
+        """
+        lacking: dict[str, int] = {}
+        for kind in kinds:
+            mine = self.pool.tenants[tenant]
+            after = self.held(tenant, kind) + self.promised(tenant, kind) + cost[kind]
+            if after > (mine.quota[kind] + mine.borrowing.get(kind, 0)) * WHOLE:
+                return None
+            lacking[kind] = self._totals[kind] + cost[kind] - self._limits[kind]
+        for name in sorted(self.pool.tenants):
+            if name != tenant and all(self.borrowed(name, kind) >= milli for kind, milli in lacking.items()):
+                return name, lacking
+        return None
 
     def remedy(self, tenant: str, cost: Cost, kinds: Iterable[str]) -> str:
         """`fits with quota 24 instead of 16 of gpu for tenant research`."""

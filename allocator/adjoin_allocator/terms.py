@@ -111,6 +111,17 @@ class Policy(StrEnum):
     DISTINCT = "Distinct"
 
 
+class DeviceState(StrEnum):
+    """As what a device counts: the first that applies, in the order in which they stand here."""
+
+    MISSING = "missing"
+    RELEASING = "releasing"
+    ALLOCATED = "allocated"
+    RESERVED = "reserved"
+    UNHEALTHY = "unhealthy"
+    FREE = "free"
+
+
 class ReplicaState(StrEnum):
     """Where one replica is in its life; written to status as it stands."""
 

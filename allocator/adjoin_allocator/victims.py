@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum, auto
 from itertools import combinations
 from math import inf
 
@@ -156,13 +157,32 @@ class Field:
             self.touched += (position for position, _ in loss.places)
 
 
+class Bar(StrEnum):
+    """What keeps a claim from being sent away for another one, how much tenants hold left aside."""
+
+    LEAVING = auto()
+    NOT_PREEMPTIBLE = auto()
+    WITHIN_NEVER = auto()
+    RECLAIM_NEVER = auto()
+    PRIORITY = auto()
+    AGAIN = auto()
+    YOUNG = auto()
+
+
+def barred(pool_field: Field, preemptor: Claim, victim: Claim) -> Bar | None:
+    """What of base priority and tenants forbids it, apart from how much the tenants hold and what the victim has."""
+    rules = pool_field.accounts.pool.preemption
+    one_tenant = pool_field.one_tenant(preemptor, victim)
+    if one_tenant and not rules.within_tenant:
+        return Bar.WITHIN_NEVER
+    if not one_tenant and rules.reclaim is not Reclaim.LOWER_PRIORITY:
+        return None if rules.reclaim is Reclaim.ANY else Bar.RECLAIM_NEVER
+    return None if victim.priority < preemptor.priority else Bar.PRIORITY
+
+
 def may_evict(pool_field: Field, preemptor: Claim, victim: Claim) -> bool:
     """Whether base priority and tenants allow it, apart from how much the tenants hold and what the victim has."""
-    rules = pool_field.accounts.pool.preemption
-    lower = victim.priority < preemptor.priority
-    if pool_field.one_tenant(preemptor, victim):
-        return rules.within_tenant and lower
-    return rules.reclaim is Reclaim.ANY or (rules.reclaim is Reclaim.LOWER_PRIORITY and lower)
+    return barred(pool_field, preemptor, victim) is None
 
 
 class Law:
@@ -174,7 +194,7 @@ class Law:
         self._claim = claim
         self._need = need
         self._allowed_by: dict[tuple[str, int], bool] = {}
-        self._stocks: dict[ClaimUID, Stock | None] = {}
+        self._stocks: dict[ClaimUID, Stock | Bar] = {}
 
     def may(self, victim: Claim) -> bool:
         """Whether base priority and tenants allow to send a claim away."""
@@ -225,27 +245,43 @@ class Law:
 
     def stock(self, uid: ClaimUID) -> Stock | None:
         """What a claim can lose to this one; None when it is nothing."""
-        if uid not in self._stocks:
-            self._stocks[uid] = self._assess(self._field.holders.claims[uid])
-        return self._stocks[uid]
+        found = self._assessed(self._field.holders.claims[uid][0].claim)
+        return None if isinstance(found, Bar) else found
 
-    def _assess(self, holdings: Sequence[Holding]) -> Stock | None:
-        victim, now = holdings[0].claim, self._field.now
-        if victim is self._claim or victim.deleting or not victim.preemptible:
-            return None
-        if not self.may(victim):
-            return None
+    def bar(self, victim: Claim) -> Bar | None:
+        """What keeps a claim from losing anything to this one; None when it can lose something."""
+        found = self._assessed(victim)
+        return found if isinstance(found, Bar) else None
+
+    def _assessed(self, victim: Claim) -> Stock | Bar:
+        found = self._stocks.get(victim.uid)
+        if found is None:
+            found = self._stocks[victim.uid] = self._assess(victim)
+        return found
+
+    def _assess(self, victim: Claim) -> Stock | Bar:
+        now = self._field.now
+        if victim is self._claim or victim.deleting:
+            return Bar.LEAVING
+        if not victim.preemptible:
+            return Bar.NOT_PREEMPTIBLE
+        bar = barred(self._field, self._claim, victim)
+        if bar is not None:
+            return bar
         if victim.evictions and any(
             each.by == self._claim.uid and now - each.at < SAME_AGAIN for each in victim.evictions
         ):
-            return None
+            return Bar.AGAIN
+        holdings = self._field.holders.claims.get(victim.uid, ())
         going = self._field.evicted.get(victim.uid, ())
         shortest = self._field.accounts.pool.preemption.min_runtime
         if len(holdings) == 1 and victim.gang_min is None:
             (only,) = holdings
             index = only.replica.index
-            if only.back or index in going or _ran(only, now) < shortest:
-                return None
+            if only.back or index in going:
+                return Bar.LEAVING
+            if _ran(only, now) < shortest:
+                return Bar.YOUNG
             return Stock(victim, (self._loss(victim, (index,), {index: holdings}),), 1, None)
         live: dict[int, list[Holding]] = {}
         for holding in holdings:
@@ -253,14 +289,16 @@ class Law:
                 live.setdefault(holding.replica.index, []).append(holding)
         settled = {index for index, mine in live.items() if _ran(mine[0], now) >= shortest}
         singles = tuple(self._loss(victim, [index], live) for index in sorted(settled, reverse=True))
+        if not live:
+            return Bar.LEAVING
         if not singles:
-            return None
+            return Bar.YOUNG
         if victim.gang_min is None:
             return Stock(victim, singles, len(singles), None)
         spare = max(0, len(live) - victim.gang_min)
         whole = self._loss(victim, sorted(live), live) if len(settled) == len(live) else None
         if whole is None and not spare:
-            return None
+            return Bar.YOUNG
         return Stock(victim, singles if spare else (), spare, whole)
 
     def _loss(self, victim: Claim, indexes: Sequence[int], live: Mapping[int, Sequence[Holding]]) -> Loss:

@@ -9,16 +9,17 @@ holders and searches that are looked at are bounded, so that there may be an ans
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from re import fullmatch
 
 from adjoin_allocator.fit import enough, lacking
-from adjoin_allocator.model import ClaimUID
+from adjoin_allocator.model import Claim, ClaimUID, PlacedReplica, PlacedShare
 from adjoin_allocator.nodes import NodeView, Sort
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.pool_ledger import PoolLedger
+from adjoin_allocator.results import Placement
 from adjoin_allocator.terms import HoldKind
 from adjoin_allocator.topology import bits
 
@@ -40,6 +41,11 @@ AHEAD = 16
 
 CLAIM = "DeviceClaim "
 
+Given = Mapping[tuple[str, int], Sequence[tuple[Claim, int, tuple[tuple[int, PlacedShare], ...]]]]
+"""By pool and position who was given what of a node by this very decision: all devices, and parts of which of them."""
+
+NOBODY: Given = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Hand:
@@ -58,9 +64,11 @@ class Hand:
     gone: bool
 
 
-def returning(placer: Placer, ask: Ask, ahead: Sequence[Ask], mine: ClaimUID | None = None) -> str | None:
+def returning(
+    placer: Placer, ask: Ask, ahead: Sequence[Ask], mine: ClaimUID | None = None, given: Given = NOBODY
+) -> str | None:
     """`fits when team/job has given back node-3 gpu-0..gpu-3 (releasing)`."""
-    found = _smallest(placer, ask, ahead, mine, ending=False)
+    found = _smallest(placer, ask, ahead, mine, ending=False, given=given)
     if found is None:
         return None
     view, sort, hands = found
@@ -72,17 +80,36 @@ def returning(placer: Placer, ask: Ask, ahead: Sequence[Ask], mine: ClaimUID | N
     return f"fits when {' and '.join(what)} (releasing)"
 
 
-def ending(placer: Placer, ask: Ask, ahead: Sequence[Ask], mine: ClaimUID | None = None) -> str | None:
+def ending(
+    placer: Placer, ask: Ask, ahead: Sequence[Ask], mine: ClaimUID | None = None, given: Given = NOBODY
+) -> str | None:
     """`fits once DeviceClaim team/job ends`."""
-    found = _smallest(placer, ask, ahead, mine, ending=True)
+    found = _smallest(placer, ask, ahead, mine, ending=True, given=given)
     if found is None:
         return None
     names = [hand.name for hand in found[2]]
     return f"fits once {' and '.join(names)} {'ends' if len(names) == 1 else 'end'}"
 
 
+def given_to(placer: Placer, placed: Iterable[tuple[Claim, Iterable[Placement]]]) -> Given:
+    """What a decision has given to whom."""
+    given: dict[tuple[str, int], list[tuple[Claim, int, tuple[tuple[int, PlacedShare], ...]]]] = {}
+    for claim, placements in placed:
+        for placement in placements:
+            mask, parts = 0, list[tuple[int, PlacedShare]]()
+            for device in placement.devices:
+                found = placer.nodes.locate(device.id)
+                assert found is not None, "what was placed is there"
+                mask |= 1 << found[2]
+                if device.share is not None:
+                    parts.append((found[2], device.share))
+            position = placer.ledger.pools[claim.pool].index.position[placement.node]
+            given.setdefault((claim.pool, position), []).append((claim, mask, tuple(parts)))
+    return given
+
+
 def _smallest(
-    placer: Placer, ask: Ask, ahead: Sequence[Ask], mine: ClaimUID | None, ending: bool
+    placer: Placer, ask: Ask, ahead: Sequence[Ask], mine: ClaimUID | None, ending: bool, given: Given
 ) -> tuple[NodeView, Sort, tuple[Hand, ...]] | None:
     """The node with the fewest holders in the way, then the fewest devices of theirs, then the fewest that lack, then
     the first; and those holders.
@@ -96,7 +123,7 @@ def _smallest(
     for short, sort, position in _candidates(placer, ask):
         view = ledger.index.views[position]
         wanted = _union(sort.eligible) & view.offered
-        hands = list(_hands(placer, ask.pool, position, mine))
+        hands = list(_hands(placer, ask.pool, position, mine, given))
         usable = [
             hand
             for hand in hands
@@ -156,25 +183,41 @@ def _candidates(placer: Placer, ask: Ask) -> Iterator[tuple[int, Sort, int]]:
             return
 
 
-def _hands(placer: Placer, pool: str, position: int, mine: ClaimUID | None) -> Iterator[Hand]:
-    """Who holds devices of a node, in the order of the words for them; but for the claim itself."""
+def _hands(placer: Placer, pool: str, position: int, mine: ClaimUID | None, given: Given) -> Iterator[Hand]:
+    """Who holds devices of a node, or parts of them, in the order of the words for them; but for the claim itself. A
+    device is only free of parts when all who have any have let go.
+    """
     found: dict[str, Hand] = {}
     ledger = placer.ledger
 
     def add(name: str, mask: int, back: int, again: bool) -> None:
         known = found.get(name, Hand(name, 0, 0, gone=True))
-        found[name] = Hand(name, known.mask | mask, known.back | back, known.gone and not again)
+        # Of one device the same claim may give back one part and keep another.
+        kept = (known.mask & ~known.back) | (mask & ~back)
+        found[name] = Hand(name, known.mask | mask, (known.back | back) & ~kept, known.gone and not again)
+
+    def enter(claim: Claim, replica: PlacedReplica, mask: int, back: bool) -> None:
+        if claim.uid != mine:
+            wanted = not claim.deleting and (replica.index in claim.members or claim.uid in ledger.conflicts)
+            add(_name(claim), mask, mask if back else 0, again=back and wanted)
 
     for claim, replica, mask, back in ledger.hands(pool, position):
+        enter(claim, replica, mask, back)
+    for claim, replica, parts, back in ledger.part_hands(pool, position):
+        enter(claim, replica, _union([1 << bit for bit, _ in parts]), back)
+    for claim, mask, _ in given.get((pool, position), ()):
         if claim.uid != mine:
-            wanted = not claim.deleting and (replica.index < claim.replicas or claim.uid in ledger.conflicts)
-            add(f"{CLAIM}{claim.namespace}/{claim.name}", mask, mask if back else 0, again=back and wanted)
+            add(_name(claim), mask, 0, again=False)
     if ledger.holds:
         for at, device in enumerate(ledger.pools[pool].index.views[position].devices):
             hold = ledger.holds.get(device.id)
             if hold is not None:
                 add(hold.holder, 1 << at, 1 << at if hold.kind is HoldKind.RELEASING else 0, again=False)
     yield from sorted(found.values(), key=lambda hand: hand.name)
+
+
+def _name(claim: Claim) -> str:
+    return f"{CLAIM}{claim.namespace}/{claim.name}"
 
 
 def _freed(ledger: PoolLedger, position: int, hands: Sequence[Hand], chosen: Sequence[Hand], ending: bool) -> int:

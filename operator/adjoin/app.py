@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import gc
 import logging
+import math
 import os
 import secrets
 import signal
@@ -35,6 +36,7 @@ from aiohttp import web
 
 from adjoin import admission, handlers
 from adjoin.api.names import LABEL_HOOK
+from adjoin.api.quantity import milliseconds
 from adjoin.cache import Cache, View
 from adjoin.decision import Decider, Decision
 from adjoin.definitions import Definitions
@@ -69,6 +71,8 @@ DRAIN_SECONDS: Final = 3.0
 KOPF_SECONDS: Final = 3.0
 STOP_SECONDS: Final = 9.5
 """After this long a stop that hangs is cut short."""
+LEAST_SWEEP_SECONDS: Final = 5.0
+"""However often pools want it: the lists of a large cluster take seconds."""
 SILENT_SECONDS: Final = 300.0
 """A kind of which the API server has said nothing for so long makes the process unhealthy."""
 STUCK_SECONDS: Final = 120.0
@@ -99,7 +103,7 @@ class Settings:
         metrics_port: Its port.
         log_level: Lowest level that is logged.
         log_format: `json` or `console`.
-        resync_seconds: Between two comparisons with complete lists.
+        resync_seconds: Most seconds between two comparisons with complete lists; pools may want them more often.
         lease: Name of the Lease.
         record_folder: Where SIGUSR1 writes the last decision, or None: it writes nothing.
     """
@@ -139,7 +143,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--metrics-port", help="port of /healthz, /readyz and /metrics (default: 8080)")
     add("--log-level", choices=("debug", "info", "warning", "error"), help="(default: info)")
     add("--log-format", choices=("json", "console"), help="(default: json)")
-    add("--resync-seconds", help="between two comparisons with complete lists (default: 300)")
+    add("--resync-seconds", help="most seconds between two comparisons with complete lists (default: 300)")
     add("--lease-name", help="name of the Lease (default: adjoin)")
     add("--record-dir", help="folder into which SIGUSR1 writes the last decision, for replay (default: nowhere)")
 
@@ -324,7 +328,7 @@ class Operator:
             self.metrics,
             executor=self._executor,
         )
-        self.sweep = handlers.Sweep(kube, self.cache, self.metrics, interval=settings.resync_seconds)
+        self.sweep = handlers.Sweep(kube, self.cache, self.metrics, interval=self._sweep_seconds)
         self.feed = handlers.Feed(self.cache, on_relist=self.sweep.soon)
         self.reflectors = [
             Reflector(
@@ -350,6 +354,12 @@ class Operator:
                 configuration=settings.webhook_configuration,
             )
         )
+
+    def _sweep_seconds(self) -> float:
+        """Seconds between two comparisons with complete lists: the least that a pool wants."""
+        pools = self.cache.view(time.time()).pools.values()
+        wanted = [milliseconds(pool.pool.spec.lifecycle.sweep_every) / 1000 for pool in pools]
+        return min(self._settings.resync_seconds, max(LEAST_SWEEP_SECONDS, min(wanted, default=math.inf)))
 
     def _leadership_changed(self) -> None:
         self.batcher.notify()
@@ -381,7 +391,7 @@ class Operator:
             "certificate": self.keeper.run(),
             "admission": self._serve_admission(),
             "memory": self._settle_memory(),
-            **{f"reflector {one.kind.value.plural}": one.run() for one in self.reflectors},
+            **{f"reflector {one.kind.name}": one.run() for one in self.reflectors},
         }
         tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in names.items()}
         before = asyncio.all_tasks()
@@ -528,7 +538,7 @@ class Operator:
             return f"kopf does not hear of {', '.join(kinds)}" if kinds else None
 
         checks: dict[str, Callable[[], str | None]] = {
-            f"watch of {one.kind.value.plural}": lambda one=one: None if one.idle else silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
+            f"watch of {one.kind.name}": lambda one=one: None if one.idle else silent(one.heard, SILENT_SECONDS)  # type: ignore[misc]
             for one in self.reflectors
         }
         limit = 3 * self._settings.resync_seconds + SILENT_SECONDS

@@ -21,7 +21,7 @@ from adjoin.environment import ShareFacts
 from adjoin_allocator import model
 from adjoin_allocator.cel import compile_selector
 from adjoin_allocator.model import Affinity, Fabric, HostAsk, Request, Segment, Share, ShareAsk
-from adjoin_allocator.terms import Isolation, Policy, Profile, Scope, ShareMode
+from adjoin_allocator.terms import Isolation, Profile, ShareMode
 
 SPECS = 4096
 """How many distinct specs are remembered."""
@@ -111,8 +111,8 @@ def _part(share: RequestShare | None) -> ShareAsk | None:
 def _affinity(line: AffinityLine) -> Affinity:
     return Affinity(
         requests=line.requests,
-        policy=Policy(policy_of(line)),
-        scope=Scope(line.scope) if line.scope is not None else None,
+        policy=policy_of(line),
+        scope=line.scope,
         attribute=line.attribute or "",
         over_gang=over_of(line) is AffinityOver.GANG,
     )

@@ -15,7 +15,7 @@ Nothing here asks the API server, reads a clock or decides anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache as remembered
 from types import MappingProxyType
@@ -87,6 +87,7 @@ class View:
         guard_served: Whether this API server serves DeviceTaintRules.
         busy: UIDs of subjects with an intent under way, or waiting out a refusal.
         lingering: UID of a pod that is gone → until when (seconds since the epoch) it still holds its devices.
+        forced: The same, kept after that time too, since nobody has seen how such a pod ended.
         namespace: The operator's own.
         ghosts: The pods of `lingering` that were seen, as they were last seen; for those of which there is nothing but
             a status, what that says.
@@ -119,6 +120,7 @@ class View:
     priority_classes: Mapping[str, PriorityClassFacts] = field(default_factory=dict)
     guests: Mapping[str, GuestFacts] = field(default_factory=dict)
     guests_listed: bool = True
+    forced: Mapping[str, float] = field(default_factory=dict)
     jobs: Mapping[str, JobFacts] = field(default_factory=dict)
     hook_pods: Mapping[str, HookPodFacts] = field(default_factory=dict)
 
@@ -278,6 +280,7 @@ class Cache:
         self._under_way: set[str] = set()
         self._held: set[str] = set()
         self._lingering: dict[str, float] = {}
+        self._forced: dict[str, float] = {}
         self._ghosts: dict[str, PodFacts] = {}
         self._unreadable: dict[tuple[Kind, str], str] = {}
         self._guard_served = False
@@ -353,6 +356,7 @@ class Cache:
             lingering=MappingProxyType(dict(self._lingering)),
             namespace=self._namespace,
             ghosts=MappingProxyType(dict(self._ghosts)),
+            forced=MappingProxyType(dict(self._forced)),
             refused=frozenset(self._held),
             shares=frozen(Kind.DEVICE_SHARE),  # type: ignore[arg-type]
             namespaces=frozen(Kind.NAMESPACE),  # type: ignore[arg-type]
@@ -394,6 +398,7 @@ class Cache:
         if kind is Kind.POD:
             # Its traces were seen before the pod itself was.
             self._lingering.pop(uid, None)
+            self._forced.pop(uid, None)
             self._ghosts.pop(uid, None)
         if isinstance(facts, ClaimFacts) and uid in self._assumed:
             self._assumed[uid] = replace(facts, status=self._assumed[uid].status)
@@ -413,7 +418,7 @@ class Cache:
         self._assumed.pop(uid, None)
         pod = last or gone
         if isinstance(pod, PodFacts) and pod.node and pod.started and not pod.stopped and not pod.finished:
-            self._lingering[uid] = now + LINGER_SECONDS
+            self._linger((uid,), now)
             self._ghosts[uid] = pod
         self.notify()
         return True
@@ -459,10 +464,17 @@ class Cache:
         )
         self._ghosts |= {pod.meta.uid: pod for pod in traces.nameless}
         lingering = [*sorted(traces.named), *(pod.meta.uid for pod in traces.nameless)]
-        self._lingering |= dict.fromkeys(lingering, now + LINGER_SECONDS)
+        self._linger(lingering, now)
         if lingering:
             first = lingering[:5]
             _log.info("pods went while nobody saw how: devices stay held", count=len(lingering), first=first)
+
+    def _linger(self, uids: Iterable[str], now: float) -> None:
+        until = dict.fromkeys(uids, now + LINGER_SECONDS)
+        self._lingering |= until
+        self._forced |= until
+        while len(self._forced) > REMEMBERED_ENDS:
+            del self._forced[next(iter(self._forced))]
 
     def _read(self, kind: Kind, obj: Raw, meta: Meta) -> Facts | None:
         known = self._tables[kind].known.get(meta.uid)

@@ -143,7 +143,8 @@ class PodFacts:
         started: A container of it was seen started (running or terminated).
         stopped: Every container that was seen is terminated.
         affinity: spec.affinity as it stands.
-        controlled: A controller made it, and makes another when it goes.
+        controller: UID of the controller that made it, or "".
+        ended: When its last container ended, of a pod that has ended; None where that is not known.
     """
 
     meta: Meta
@@ -158,7 +159,13 @@ class PodFacts:
     started: bool
     stopped: bool
     affinity: Raw
-    controlled: bool = False
+    controller: str = ""
+    ended: float | None = None
+
+    @property
+    def controlled(self) -> bool:
+        """A controller made it, and makes another when it goes."""
+        return bool(self.controller)
 
     @property
     def finished(self) -> bool:
@@ -185,6 +192,12 @@ def _index(labels: Mapping[str, str], annotations: Mapping[str, str]) -> int | N
         if text is not None and text.isascii() and text.isdigit():
             return int(text)
     return None
+
+
+def _ended(states: Iterable[Raw]) -> float | None:
+    """When the last of these containers ended."""
+    found = [timestamp((state.get("terminated") or {}).get("finishedAt")) for state in states]
+    return max((moment for moment in found if moment is not None), default=None)
 
 
 def read_pod(obj: Raw) -> PodFacts | None:
@@ -217,7 +230,8 @@ def read_pod(obj: Raw) -> PodFacts | None:
         started=any("running" in state or "terminated" in state for state in states),
         stopped=bool(states) and all("terminated" in state for state in states),
         affinity=spec.get("affinity") or {},
-        controlled=any(owner.get("controller") for owner in meta.get("ownerReferences") or ()),
+        controller=next((o.get("uid") or "" for o in meta.get("ownerReferences") or () if o.get("controller")), ""),
+        ended=_ended(states) if status.get("phase") in ("Succeeded", "Failed") else None,
     )
 
 
@@ -230,6 +244,7 @@ class ResourceClaimFacts:
         ours: It carries our label or an owner of our group: only Adjoin makes such.
         allocated: status.allocation is set.
         devices: Devices in its allocation, those with adminAccess left out (they exclude nobody).
+        requests: For each of them the request of the ResourceClaim that it serves.
         reserved: UIDs of the pods in reservedFor.
         labels: Its labels.
         finalizers: Its finalizers.
@@ -245,6 +260,7 @@ class ResourceClaimFacts:
     labels: Mapping[str, str]
     finalizers: tuple[str, ...]
     hook: str = ""
+    requests: tuple[str, ...] = ()
 
 
 def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
@@ -271,6 +287,7 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
         labels=labels,
         finalizers=tuple(meta.get("finalizers") or ()),
         hook=hook,
+        requests=tuple(str(r.get("request") or "").partition("/")[0] for r in results if not r.get("adminAccess")),
     )
 
 

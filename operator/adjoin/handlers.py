@@ -5,8 +5,9 @@ go into the cache. Every decorator stands in `register`, each function only touc
 kopf then writes nothing to any object, keeps no progress and sets no finalizer.
 
 kopf never reports what was deleted while it was disconnected, and may lose an event without knowing. So every kind is
-listed once by ourselves at start (before that, absence means nothing) and compared with a list of metadata every few
-minutes, at once after signs of a broken connection, and every few seconds while a comparison still finds something.
+listed once by ourselves at start (before that, absence means nothing) and compared with a list of metadata as often as
+the pools' `lifecycle.sweepEvery` says, at once after signs of a broken connection, and every few seconds while a
+comparison still finds something.
 """
 
 from __future__ import annotations
@@ -182,7 +183,7 @@ class Sweep:
         cache: Cache,
         metrics: Metrics,
         *,
-        interval: float = INTERVAL_SECONDS,
+        interval: Callable[[], float] = lambda: INTERVAL_SECONDS,
         page: int = 500,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
@@ -214,18 +215,28 @@ class Sweep:
             await self._persist(self._list, kind)
         self.done = self._clock()
         while True:
-            suspicious = any(self._found.values())
-            pause = min(SUSPICIOUS_SECONDS, self._interval) if suspicious else self._interval
-            try:
-                async with asyncio.timeout(pause * self._rng.uniform(0.8, 1.2)):
-                    await self._kicked.wait()
-                await asyncio.sleep(SOON_SECONDS)
-            except TimeoutError:
-                pass
+            await self._pause()
             self._kicked.clear()
             for kind in WATCHED:
                 await self._persist(self._compare, kind)
             self.done = self._clock()
+
+    async def _pause(self) -> None:
+        """Returns when the next comparison is due. A pool that wants it sooner is heard meanwhile."""
+        begun, jitter = self._clock(), self._rng.uniform(0.8, 1.2)
+        while True:
+            pause = self._interval()
+            if any(self._found.values()):
+                pause = min(SUSPICIOUS_SECONDS, pause)
+            left = begun + pause * jitter - self._clock()
+            if left <= 0:
+                return
+            try:
+                async with asyncio.timeout(min(left, SUSPICIOUS_SECONDS)):
+                    await self._kicked.wait()
+                return await asyncio.sleep(SOON_SECONDS)
+            except TimeoutError:
+                continue
 
     async def _persist(self, action: Callable[[Kind], Awaitable[None]], kind: Kind) -> None:
         pause = 0.2

@@ -63,14 +63,19 @@ def read_nominated(status: Raw) -> tuple[Nomination, ...]:
     )
 
 
+def released_reason(claim: ClaimFacts) -> str:
+    """Why the claim is released, as its status says of the spec that it has now, or "": it holds nothing any more, or
+    is about to, and is not planned again before its spec changes, or a new pod comes for one that was idle."""
+    for each in claim.status.get("conditions") or ():
+        current = each.get("observedGeneration") == claim.meta.generation
+        if current and each.get("type") == "Released" and each.get("status") == "True":
+            return str(each.get("reason") or "Released")
+    return ""
+
+
 def is_released(claim: ClaimFacts) -> bool:
-    """Whether the claim's time is over, as its status says of the spec that it has now: it holds nothing any more, or
-    is about to, and is not planned again before its spec changes."""
-    return any(
-        each.get("type") == "Released" and each.get("status") == "True"
-        for each in claim.status.get("conditions") or ()
-        if each.get("observedGeneration") == claim.meta.generation
-    )
+    """Whether it is released at all."""
+    return bool(released_reason(claim))
 
 
 INIT_REPLANS: Final = 3

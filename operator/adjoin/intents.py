@@ -125,6 +125,7 @@ class Intent:
         order: Intents are started in this order (smaller first) when more are waiting than may run at once.
         words: It only tells what is so anyway (a status that nobody waits for, an Event): while others are under way,
         few of these are.
+        corrections: What it puts right that should not have been wrong, as kind and action, for the metrics.
     """
 
     subject: str
@@ -133,3 +134,4 @@ class Intent:
     assume: Mapping[str, Any] | None = None
     order: int = 0
     words: bool = False
+    corrections: tuple[tuple[str, str], ...] = ()

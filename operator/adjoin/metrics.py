@@ -45,7 +45,8 @@ class Metrics:
         )
         self.corrections = Counter(
             "adjoin_sweep_corrections",
-            "Objects that a list showed to be gone or newer than any watch had said.",
+            "What was put right: objects that a list showed to be gone (dropped) or newer (refreshed) than any watch "
+            "had said, replicas that a status had lost (reclaimed), children without an owner (orphaned).",
             ["kind", "action"],
             registry=self.registry,
         )

@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 
+from adjoin.api.claim import ScalingMode
 from adjoin.api.defaults import replicas_of
 from adjoin.asked import read_share_spec, read_spec
 from adjoin.cache import View
@@ -56,8 +58,14 @@ class SnapshotBuilder:
         self._shares: dict[str, tuple[ShareFacts, Share]] = {}
         self._shared: Mapping[str, Share] = {}
 
-    def build(self, view: View, inventory: Inventory) -> Snapshot:
-        """The snapshot of `view`, whose inventory is `inventory`. Claims stand in the view's order."""
+    def build(
+        self, view: View, inventory: Inventory, followed: Mapping[str, frozenset[int]] = MappingProxyType({})
+    ) -> Snapshot:
+        """The snapshot of `view`, whose inventory is `inventory`. Claims stand in the view's order.
+
+        `followed` says for claims that follow their pods, by UID, which replicas they want; one that is not in it wants
+        none.
+        """
         last, self._last = self._last, (view, inventory)
         # While nothing beside a claim has changed that goes into it, its own facts decide.
         steady = last is not None and _same_surroundings(last, (view, inventory))
@@ -72,13 +80,14 @@ class SnapshotBuilder:
         for uid, facts in view.claims.items():
             known = self._translated.get(uid)
             if known is not None and known.facts is facts:
-                translated[uid] = known
-                claims[uid] = (
-                    self._claims[uid] if steady else self._settled(uid, self._complete(known, view, inventory))
-                )
+                if steady and uid not in followed:
+                    translated[uid], claims[uid] = known, self._claims[uid]
+                    continue
             else:
-                own = translated[uid] = _Translated(facts, translate(uid, facts))
-                claims[uid] = self._settled(uid, self._complete(own, view, inventory))
+                known = _Translated(facts, translate(uid, facts))
+            translated[uid] = known
+            completed = self._complete(known, view, inventory)
+            claims[uid] = self._settled(uid, _following(completed, followed.get(uid)))
         self._kept = self._followed(claims)
         self._translated, self._claims = translated, claims
         holds = find_holds(view, inventory, claims)
@@ -152,6 +161,14 @@ class SnapshotBuilder:
             return claim
         same = all(getattr(known, name) == getattr(claim, name) for name in _CLAIM_FIELDS)
         return known if same else claim
+
+
+def _following(claim: Claim, wanted: frozenset[int] | None) -> Claim:
+    """The claim with the replicas that its pods want; None where that is not for its pods to say."""
+    if wanted is None:
+        return claim
+    end = max(wanted, default=-1) + 1
+    return replace(claim, replicas=end, skipped=tuple(index for index in range(end) if index not in wanted))
 
 
 def _wrong_parameter(chosen: Mapping[str, str], declared: Mapping[str, tuple[str, ...]] | None) -> str:
@@ -232,7 +249,7 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
         pool=spec.pool_ref.name if spec.pool_ref is not None else "",
         requests=asked.requests,
         affinity=asked.affinity,
-        replicas=0 if released else replicas_of(spec),
+        replicas=_asked(facts, released=released),
         priority=spec.priority,
         placed=placed,
         deleting=facts.meta.deleting is not None,
@@ -249,6 +266,17 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
         nominated=read_nominated(facts.status),
         evictions=read_evictions(facts.status),
     )
+
+
+def _asked(facts: ClaimFacts, *, released: bool) -> int:
+    """How many replicas the claim's own object asks for. What follows pods asks for none by itself; where nobody gets
+    anything, for one, so that it is said why."""
+    spec = facts.claim.spec
+    if released:
+        return 0
+    if spec.scaling.mode is ScalingMode.FOLLOW_PODS:
+        return 1 if spec.suspend else 0
+    return replicas_of(spec)
 
 
 def gated_claims(pods: Mapping[str, PodFacts]) -> Mapping[Named, str]:

@@ -268,6 +268,7 @@ class Writer:
                 return
             for position, step in enumerate(intent.steps):
                 if step.kind is Kind.EVENT and all(later.kind is Kind.EVENT for later in intent.steps[position:]):
+                    self._count(intent)
                     self._succeed(intent.subject)
                     report = Intent(f"{intent.subject}/report", "tell", intent.steps[position:], words=True)
                     self._reports.append((self._number(), report))
@@ -276,6 +277,7 @@ class Writer:
                     await self._say((step,))
                     continue
                 previous = await self._step(intent, step, previous)
+            self._count(intent)
             self._succeed(intent.subject)
         except _Stop as stop:
             self._end(intent, stop)
@@ -384,6 +386,10 @@ class Writer:
             if obj is not None:
                 self._cache.ingest(step.kind, obj)
             return
+
+    def _count(self, intent: Intent) -> None:
+        for kind, action in intent.corrections:
+            self._metrics.corrections.labels(kind, action).inc()
 
     def _succeed(self, subject: str) -> None:
         self._failures.pop(subject, None)

@@ -7,6 +7,8 @@ from statistics import fmean
 
 import pytest
 import yaml
+from tests.benchmarks.clusters import cluster
+from tests.benchmarks.decisions import KINDS, compiled, measure
 from tests.benchmarks.openb.bound import bound
 from tests.benchmarks.openb.literature import BestFit, Fleet, Gradient, replay
 from tests.benchmarks.openb.ours import batch, one_by_one
@@ -16,6 +18,11 @@ from tests.support.shared import needs_shared, shared
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600), needs_shared]
 RANGES = yaml.safe_load((Path(__file__).parent / "ranges.yaml").read_text())
 SEEDS = range(42, 46)
+
+
+def most(name: str) -> float:
+    """The greatest figure that is taken as measured."""
+    return float(RANGES[name]["value"] + RANGES[name]["margin"])
 
 
 @pytest.fixture(scope="module")
@@ -43,13 +50,16 @@ def test_others_do_as_well_as_published(machines: list[Machine], pods: list[Pod]
 
 def test_claims_one_by_one_leave_less_than_others(machines: list[Machine], pods: list[Pod]) -> None:
     """Through `plan()`, with the demand learnt from the snapshot alone."""
-    limit = RANGES["openb_adjoin_default"]
     found = one_by_one(arrivals(pods, machines, 42), machines)
-    assert found.unallocated <= limit["value"] + limit["margin"]
+    _, memo = compiled(small := cluster(1_000))
+    other = min(measure(small, KINDS["1+1"], memo).again for _ in range(3))
+    assert found.unallocated <= most("openb_adjoin_default")
+    assert found.milliseconds / 1000 / other <= most("openb_decision")
 
 
-def test_a_batch_is_near_what_is_possible_at_all(machines: list[Machine], pods: list[Pod]) -> None:
+@pytest.mark.parametrize("name", ["default", "multigpu50"])
+def test_a_batch_is_near_what_is_possible_at_all(machines: list[Machine], name: str) -> None:
     """And never below it."""
-    limit, order = RANGES["openb_batch_default"], arrivals(pods, machines, 42)
+    order = arrivals(read_pods(shared(f"data/openb/openb_pod_list_{name}.csv")), machines, 43)
     gap = batch(order, machines).unallocated - bound(order, machines)
-    assert -1e-6 <= gap <= limit["value"] + limit["margin"]
+    assert -1e-6 <= gap <= most(f"openb_batch_{name}")

@@ -70,11 +70,6 @@ EXPENSIVE = ALL.format("k", ALL.format("l", ALL.format("m", ALL.format("n", "k =
         pytest.param(
             claim(requests=[{"name": "gpu"}, {"name": "gpu"}]), ["requests", "gpu"], id="duplicate request names"
         ),
-        pytest.param(
-            claim(requests=[{"name": "gpu"}], affinity=[{"requests": ["gpu"], "scope": "NVLink"}]),
-            ["affinity", "scope"],
-            id="a scope on one device",
-        ),
         pytest.param(claim(replicas=2, gang={"minReplicas": 3}), ["minReplicas", "3"], id="min > replicas"),
         pytest.param(
             device_pool(tenancy={"tenants": [{"name": "t", "namespaces": ["n"], "quota": {"gpu": -1}}]}),

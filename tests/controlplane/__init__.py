@@ -4,8 +4,9 @@
 shall differ from the defaults, `ensure` builds the programs behind it, `create_objects` fills it quickly.
 """
 
-from tests.controlplane.build import BuildError, ensure
+from tests.controlplane.build import ensure
 from tests.controlplane.client import ApiFailure
+from tests.controlplane.errors import BuildError
 from tests.controlplane.nodes import create_objects, simulate, simulated_node, wait_nodes_ready
 from tests.controlplane.options import Options
 from tests.controlplane.recipes import Group

@@ -1,6 +1,7 @@
 """`python -m tests.controlplane build|up|env`: the test control plane for a person at a terminal.
 
-build  builds the programs that are missing (all groups, or those named)
+build  builds the programs that are missing (those of the ordinary tests, or the groups named; `node` means all that a
+       real node needs)
 up     starts a control plane, prints how to reach it, and stays until Ctrl-C
 env    prints shell code that puts kubectl, helm and the other programs into PATH:
        eval "$(python -m tests.controlplane env)"
@@ -16,10 +17,11 @@ import signal
 import sys
 from types import FrameType
 
-from tests.controlplane.build import BuildError, ensure
+from tests.controlplane.build import ensure
+from tests.controlplane.errors import BuildError
 from tests.controlplane.nodes import create_objects, simulated_node, wait_nodes_ready
 from tests.controlplane.options import Options
-from tests.controlplane.recipes import Group
+from tests.controlplane.recipes import NODE, ORDINARY, Group
 from tests.controlplane.server import ControlPlane, StartError
 
 
@@ -29,7 +31,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     build = commands.add_parser("build", help="build the programs that are missing")
-    build.add_argument("groups", nargs="*", type=Group, metavar=f"{{{','.join(Group)}}}", help="default: all")
+    named = f"{{{','.join((*Group, 'node'))}}}"
+    build.add_argument("groups", nargs="*", type=groups, metavar=named, help="default: those of the ordinary tests")
     up = commands.add_parser("up", help="start a control plane and stay until Ctrl-C")
     up.add_argument("--nodes", type=int, default=0, help="create so many empty simulated nodes")
     up.add_argument("--audit", action="store_true", help="write an audit log")
@@ -37,10 +40,11 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "build":
-            for name, path in ensure(*(chosen.groups or Group)).items():
+            wanted = [group for named in chosen.groups for group in named]
+            for name, path in ensure(*(wanted or ORDINARY)).items():
                 print(f"{name}\t{path}")
         elif chosen.command == "env":
-            folders = dict.fromkeys(str(path.parent) for path in ensure(*Group).values())
+            folders = dict.fromkeys(str(path.parent) for path in ensure(*ORDINARY).values())
             print(f'export PATH={shlex.quote(os.pathsep.join(folders))}:"$PATH"')
         else:
             stay_up(Options(audit=chosen.audit), chosen.nodes)
@@ -50,6 +54,11 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def groups(name: str) -> tuple[Group, ...]:
+    """The groups that a word of the command line means."""
+    return NODE if name == "node" else (Group(name),)
 
 
 def stay_up(options: Options, nodes: int) -> None:

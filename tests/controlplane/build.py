@@ -28,7 +28,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.controlplane.errors import BuildError
 from tests.controlplane.recipes import Group, Recipe, kubernetes_version, recipe
+from tests.controlplane.system import seccomp_environment
 
 MINIMUM_GO = (1, 26)
 # The oldest etcd that Kubernetes 1.37 is tested with.
@@ -36,10 +38,6 @@ MINIMUM_ETCD = (3, 6)
 PROGRESS_SECONDS = 10.0
 
 Report = Callable[[str], None]
-
-
-class BuildError(Exception):
-    """The programs could not be had; the message says what is missing and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def ensure(*groups: Group | str, report: Report = to_stderr) -> dict[str, Path]:
     """The programs of these groups by name, built first where they are missing.
 
     The names: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl; kwok and kwok-stages (a folder
-    with one file per stage); helm; celoracle. Raises `BuildError`.
+    with one file per stage); helm; celoracle; those of a real node as `recipes` says. Raises `BuildError`.
     """
     found: dict[str, Path] = {}
     for group in dict.fromkeys(Group(group) for group in groups):
@@ -138,7 +136,10 @@ def _from_cache(plan: Recipe, names: Sequence[str], report: Report) -> dict[str,
 def cache_key(plan: Recipe, toolchain: Toolchain) -> str:
     """Changes whenever the same command could yield other programs."""
     digest = hashlib.sha256()
-    for part in (toolchain.version, toolchain.platform, repr(plan.programs), repr(plan.link_flags), repr(plan.files)):
+    parts = [toolchain.version, toolchain.platform, repr(plan.programs), repr(plan.link_flags), repr(plan.files)]
+    if plan.tags or plan.links_seccomp:
+        parts += [repr(plan.tags), repr(plan.links_seccomp)]
+    for part in parts:
         digest.update(part.encode() + b"\0")
     for name in ("go.mod", "go.sum", *plan.sources):
         digest.update((plan.directory / name).read_bytes() + b"\0")
@@ -178,9 +179,12 @@ def _toolchain(directory: Path) -> Toolchain:
     return Toolchain(lines[0], f"{lines[1]}/{lines[2]}")
 
 
-def _environment() -> dict[str, str]:
+def _environment(plan: Recipe | None = None) -> dict[str, str]:
     # A go.work above the checkout would replace our modules' pinned dependencies.
-    return os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
+    environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
+    if plan is not None and plan.links_seccomp:
+        environment |= {"CGO_ENABLED": "1"} | seccomp_environment(cache_root())
+    return environment
 
 
 @contextlib.contextmanager
@@ -214,6 +218,7 @@ def _build(plan: Recipe, toolchain: Toolchain, home: Path, missing: Sequence[str
             )
             # One command for all, so that packages which programs share are compiled once.
             command = ["go", "build", "-v", "-buildvcs=false", "-trimpath"]
+            command += [f"-tags={','.join(plan.tags)}"] if plan.tags else []
             command += ["-ldflags", " ".join(("-s", "-w", *plan.link_flags))]
             command += ["-o", f"{scratch}{os.sep}", *(program.package for program in programs)]
             built_as = {program.built_as: program.name for program in programs}
@@ -265,7 +270,7 @@ def _run_go(command: Sequence[str], plan: Recipe, done: Callable[[], set[str]], 
     progress = _Progress()
     # A session of its own: Ctrl-C reaches only us, and we end go together with the compilers it started.
     process = subprocess.Popen(
-        command, cwd=plan.directory, env=_environment(), stderr=subprocess.PIPE, text=True, start_new_session=True
+        command, cwd=plan.directory, env=_environment(plan), stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     assert process.stderr is not None
     reader = threading.Thread(target=progress.read, args=(process.stderr,))

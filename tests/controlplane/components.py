@@ -32,6 +32,7 @@ KWOK = "kwok"
 SIMULATED_NODE = ("kwok.x-k8s.io/node", "fake")
 
 SERVICE_ACCOUNT_ISSUER = "https://kubernetes.default.svc.cluster.local"
+EVERYWHERE = "0.0.0.0"
 SERVICE_RANGE = "10.0.0.0/24"
 # The first address of the range, which in-cluster clients would use.
 SERVICE_ADDRESS = "10.0.0.1"
@@ -94,7 +95,8 @@ def write_files(layout: Layout, options: Options, authority: Authority, url: str
     for folder in (layout.pki, layout.logs, layout.config, layout.home, layout.audit):
         folder.mkdir(parents=True)
     (layout.pki / "ca.crt").write_bytes(authority.certificate)
-    hosts = (LOOPBACK, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", SERVICE_ADDRESS)
+    hosts = [LOOPBACK, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", SERVICE_ADDRESS]
+    hosts += [options.gateway] if options.gateway else []
     server = authority.issue_server("kube-apiserver", hosts=hosts)
     (layout.pki / "server.crt").write_bytes(server.certificate)
     (layout.pki / "server.key").write_bytes(server.key)
@@ -104,6 +106,10 @@ def write_files(layout: Layout, options: Options, authority: Authority, url: str
     admin = authority.issue_client("admin", groups=["system:masters"])
     (layout.pki / "admin.crt").write_bytes(admin.certificate)
     (layout.pki / "admin.key").write_bytes(admin.key)
+    if options.gateway:
+        caller = authority.issue_client("kube-apiserver-kubelet-client", groups=["system:masters"])
+        (layout.pki / "kubelet-client.crt").write_bytes(caller.certificate)
+        (layout.pki / "kubelet-client.key").write_bytes(caller.key)
     _write_kubeconfig(layout, "admin", kubeconfig.for_certificate(url, authority.certificate, "admin", admin))
     # Their own users, as in a real cluster: so rights, priority levels and audit log tell the truth.
     for component, user, groups in (
@@ -185,8 +191,8 @@ def _etcd(layout: Layout, options: Options, port: int) -> Made:
 def _api_server(layout: Layout, options: Options, port: int) -> Made:
     flags = [
         f"--etcd-servers=unix://{etcd_socket(layout)}",
-        f"--bind-address={LOOPBACK}",
-        f"--advertise-address={LOOPBACK}",
+        f"--bind-address={EVERYWHERE if options.gateway else LOOPBACK}",
+        f"--advertise-address={options.gateway or LOOPBACK}",
         f"--secure-port={port}",
         "--endpoint-reconciler-type=none",
         f"--tls-cert-file={layout.pki / 'server.crt'}",
@@ -196,12 +202,19 @@ def _api_server(layout: Layout, options: Options, port: int) -> Made:
         f"--service-account-signing-key-file={layout.pki / 'service-account.key'}",
         f"--service-account-issuer={SERVICE_ACCOUNT_ISSUER}",
         f"--service-cluster-ip-range={SERVICE_RANGE}",
-        "--authorization-mode=RBAC",
+        f"--authorization-mode={'Node,RBAC' if options.gateway else 'RBAC'}",
         "--allow-privileged=true",
         *_switches("feature-gates", options.feature_gates),
         *_switches("runtime-config", options.runtime_config),
         f"--v={options.verbosity}",
     ]
+    if options.gateway:
+        flags += [
+            "--enable-admission-plugins=NodeRestriction",
+            f"--kubelet-client-certificate={layout.pki / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={layout.pki / 'kubelet-client.key'}",
+            "--kubelet-preferred-address-types=InternalIP",
+        ]
     if options.audit:
         flags += [
             f"--audit-policy-file={layout.config / 'audit-policy.yaml'}",

@@ -29,6 +29,10 @@ class Options:
     `node_lease_seconds` is how long a simulated node's Lease holds; it is renewed every quarter of that. 1,000 nodes
     with 40 s make 100 writes a second; benchmarks raise it. The controller manager's patience grows in the same
     proportion.
+
+    `gateway` is the address, within this network namespace, by which real kubelets reach the API server. It then
+    listens on every address of the namespace, so let that be one made for the tests; kubelets are known by certificate,
+    may do what the Node authorizer and NodeRestriction let them, and are asked for logs and exec.
     """
 
     controller_manager: bool = True
@@ -44,6 +48,7 @@ class Options:
     audit: bool = False
     kwok_stages: tuple[str, ...] = DEFAULT_STAGES
     node_lease_seconds: int = DEFAULT_NODE_LEASE_SECONDS
+    gateway: str | None = None
     verbosity: int = 1
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+NODE_MODULES = HERE.parent / "node" / "modules"
 KUBERNETES_MODULE = "k8s.io/kubernetes"
 
 
@@ -22,6 +23,16 @@ class Group(StrEnum):
     KWOK = "kwok"
     HELM = "helm"
     CELORACLE = "celoracle"
+    KUBELET = "kubelet"
+    CONTAINERD = "containerd"
+    RUNC = "runc"
+    CNI = "cni"
+    EXAMPLE_DRIVER = "exampledriver"
+
+
+NODE = (Group.KUBELET, Group.CONTAINERD, Group.RUNC, Group.CNI, Group.EXAMPLE_DRIVER)
+"""What a real node needs beside the control plane; never built for the ordinary tests."""
+ORDINARY = tuple(group for group in Group if group not in NODE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +46,8 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one group is built. `files` maps a stored name to a path inside the module `main_module`."""
+    """How one group is built. `files` maps a stored name to a path inside the module `main_module`; `tags` are build
+    tags; `links_seccomp` says that it is C too, linked with libseccomp."""
 
     group: Group
     directory: Path
@@ -44,6 +56,8 @@ class Recipe:
     programs: tuple[Program, ...]
     link_flags: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    links_seccomp: bool = False
     files: tuple[tuple[str, str], ...] = ()
     cold_hint: str = ""
 
@@ -81,13 +95,10 @@ def kubernetes_version() -> str:
 
 def recipe(group: Group) -> Recipe:
     """The recipe of a group, with the versions its go.mod says."""
+    if group in NODE:
+        return _node_recipe(group)
     if group is Group.CONTROLPLANE:
         version = kubernetes_version()
-        major, minor, _ = version.removeprefix("v").split(".", 2)
-        # Without these the programs call themselves v0.0.0, at /version and as user agents, and clients reason from
-        # that.
-        stamps = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
-        facts = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
         return Recipe(
             group=group,
             directory=HERE,
@@ -100,7 +111,7 @@ def recipe(group: Group) -> Recipe:
                     for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
                 ),
             ),
-            link_flags=tuple(f"-X {stamp}.{name}={value}" for stamp in stamps for name, value in facts.items()),
+            link_flags=_kubernetes_stamps(version),
             cold_hint="6 to 14 minutes",
         )
     if group is Group.KWOK:
@@ -137,3 +148,59 @@ def recipe(group: Group) -> Recipe:
         sources=("main.go",),
         cold_hint="about 1 minute",
     )
+
+
+def _kubernetes_stamps(version: str) -> tuple[str, ...]:
+    """Without these the programs call themselves v0.0.0, at /version, as user agents and in Node objects, and clients
+    reason from that."""
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    stamps = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    facts = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    return tuple(f"-X {stamp}.{name}={value}" for stamp in stamps for name, value in facts.items())
+
+
+def _node_recipe(group: Group) -> Recipe:
+    directory = NODE_MODULES / group
+    go_mod = (directory / "go.mod").read_text()
+    if group is Group.KUBELET:
+        module, hint = KUBERNETES_MODULE, "3 to 5 minutes"
+        programs = {"kubelet": "cmd/kubelet", "dra-test-driver": "test/e2e/dra/test-driver"}
+    elif group is Group.CONTAINERD:
+        module, hint = "github.com/containerd/containerd/v2", "1 to 2 minutes"
+        programs = {name: f"cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")}
+    elif group is Group.RUNC:
+        module, hint = "github.com/opencontainers/runc", "half a minute"
+        programs = {"runc": "."}
+    elif group is Group.CNI:
+        module, hint = "github.com/containernetworking/plugins", "half a minute"
+        places = ("main/ptp", "main/loopback", "ipam/host-local")
+        programs = {place.split("/")[1]: f"plugins/{place}" for place in places}
+    else:
+        module, hint = "sigs.k8s.io/dra-example-driver", "1 to 2 minutes"
+        programs = {"dra-example-driver": "cmd/dra-example-kubeletplugin"}
+    version = module_version(go_mod, module)
+    return Recipe(
+        group=group,
+        directory=directory,
+        main_module=module,
+        version=version,
+        programs=tuple(
+            Program(name, module if place == "." else f"{module}/{place}", Path(module if place == "." else place).name)
+            for name, place in programs.items()
+        ),
+        link_flags=_link_flags(group, version),
+        # Every pod's sandbox asks for the runtime's seccomp profile, which a runc without seccomp refuses.
+        tags=("seccomp", "netgo", "osusergo") if group is Group.RUNC else (),
+        links_seccomp=group is Group.RUNC,
+        cold_hint=hint,
+    )
+
+
+def _link_flags(group: Group, version: str) -> tuple[str, ...]:
+    if group is Group.KUBELET:
+        return _kubernetes_stamps(version)
+    if group is Group.CONTAINERD:
+        return (f"-X github.com/containerd/containerd/v2/version.Version={version}",)
+    if group is Group.RUNC:
+        return ("-linkmode external", '-extldflags "-static"')
+    return ()

@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -33,9 +34,13 @@ class SupervisorGone(Exception):
 
 
 class Sandbox:
-    """Made running; `end()` must be called, and may be called twice. Safe to use from several threads."""
+    """Made running; `end()` must be called, and may be called twice. Safe to use from several threads.
 
-    def __init__(self, name: str) -> None:
+    `within` makes the command that starts the supervisor, for one that shall live in namespaces of its own: it is given
+    the sandbox and the supervisor's command, which lacks its last argument, the id of the supervisor's parent process.
+    """
+
+    def __init__(self, name: str, within: Callable[[Sandbox, list[str]], list[str]] | None = None) -> None:
         remove_stale()
         self.root = Path(tempfile.mkdtemp(prefix=PREFIX, dir=_parent_folder()))
         self.logs_kept_in = _logs_folder(name, self.root.name.removeprefix(PREFIX))
@@ -45,17 +50,19 @@ class Sandbox:
             # Shared with the supervisor, so it is held until both of us are gone.
             with (self.root / LOCK_NAME).open("w") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                self._supervisor = self._start_supervisor(lock.fileno())
+                self._supervisor = self._start_supervisor(lock.fileno(), within)
         except BaseException:
             shutil.rmtree(self.root, ignore_errors=True)
             raise
 
-    def _start_supervisor(self, lock: int) -> subprocess.Popen[str]:
+    def _start_supervisor(
+        self, lock: int, within: Callable[[Sandbox, list[str]], list[str]] | None
+    ) -> subprocess.Popen[str]:
         script = Path(__file__).with_name("supervisor.py")
-        arguments = [str(self.root), str(self.logs_kept_in), str(os.getpid())]
+        command = [sys.executable, "-I", "-S", str(script), str(self.root), str(self.logs_kept_in)]
         with (self.root / "supervisor.log").open("w") as log:
             return subprocess.Popen(
-                [sys.executable, "-I", "-S", str(script), *arguments],
+                within(self, command) if within is not None else [*command, str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

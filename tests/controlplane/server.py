@@ -182,6 +182,13 @@ class ControlPlane:
         return f"https://{LOOPBACK}:{self._ports[API_SERVER].number}"
 
     @property
+    def url_for_nodes(self) -> str:
+        """Where real kubelets find the API server. Needs `Options.gateway`."""
+        if self.options.gateway is None:
+            raise RuntimeError("the control plane was started without a gateway for nodes: Options(gateway=…)")
+        return f"https://{self.options.gateway}:{self._ports[API_SERVER].number}"
+
+    @property
     def programs(self) -> dict[str, Path]:
         """The programs it runs and those to talk to it, by name."""
         return dict(self._programs)
@@ -214,10 +221,10 @@ class ControlPlane:
         """A kubeconfig of its administrator (group system:masters, exempt from priority and fairness)."""
         return self.layout.kubeconfig("admin")
 
-    def kubeconfig_for(self, user: str, groups: Iterable[str] = ()) -> Path:
-        """A new kubeconfig that logs in as this user in these groups, by certificate."""
+    def kubeconfig_for(self, user: str, groups: Iterable[str] = (), *, url: str | None = None) -> Path:
+        """A new kubeconfig that logs in as this user in these groups, by certificate; at `url` where that differs."""
         pair = self._authority.issue_client(user, groups=tuple(groups))
-        return self._write_kubeconfig(user, kubeconfig.for_certificate(self.url, self.ca_data, user, pair))
+        return self._write_kubeconfig(user, kubeconfig.for_certificate(url or self.url, self.ca_data, user, pair))
 
     def token_for(self, namespace: str, service_account: str, *, seconds: int = TOKEN_SECONDS) -> str:
         """A fresh token of an existing ServiceAccount, by TokenRequest as a kubelet asks for it."""

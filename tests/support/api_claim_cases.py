@@ -35,23 +35,6 @@ CLAIM_CASES = (
         "Duplicate value",
     ),
     Case(
-        "a scope on one device",
-        claim(affinity=[{"requests": ["gpu"], "scope": "NVLink", "policy": "Required"}]),
-        "spec.affinity[0].scope",
-        "a scope on one device",
-        "a scope on one device: gpu has count 1",
-    ),
-    Case(
-        "a scope on one device, whichever alternative",
-        claim(
-            requests=[{"name": "gpu", "firstOf": [{"name": "whole", "count": 1}, {"name": "half", "share": _SHARED}]}],
-            affinity=[{"requests": ["gpu"], "scope": "NUMANode"}],
-        ),
-        "spec.affinity[0].scope",
-        "a scope on one device",
-        "a scope on one device: gpu has count 1",
-    ),
-    Case(
         "a request twice in one line",
         claim(affinity=[{"requests": ["gpu", "gpu"], "scope": "PCIeRoot"}]),
         "spec.affinity[0].requests",

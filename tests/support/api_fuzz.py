@@ -88,7 +88,7 @@ def _object(source: Random, schema: Schema, mistakes: float, depth: int) -> Mani
     for field, part in schema["properties"].items():
         if field in BEYOND_THE_CRD and field != "cel":
             if field == "template":
-                made[field] = {"spec": {}}
+                made[field] = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
             continue
         wanted = field in schema.get("required", ()) or field == "requests"
         if (wanted and source.random() >= mistakes) or source.random() < 0.9 / (len(schema["properties"]) + depth):

@@ -113,4 +113,4 @@ def tenancy(**fields: Any) -> Manifest:
 
 def hook(**fields: Any) -> Manifest:
     """A hook."""
-    return {"name": "verify", "template": {"spec": {"containers": []}}, **fields}
+    return {"name": "verify", "template": {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}, **fields}

@@ -60,7 +60,7 @@ def assert_valid(snapshot: Snapshot, plan: Plan, now: float | None = None) -> No
     for uid, answer in plan.claims.items():
         _assert_together(snapshot, devices, claims[uid], answer)
     for claim in snapshot.claims:
-        if not claim.deleting and set(range(claim.replicas)) - {replica.index for replica in claim.placed}:
+        if not claim.deleting and set(claim.members) - {replica.index for replica in claim.placed}:
             assert claim.uid in plan.claims, f"claim {claim.name} lacks replicas and the plan says nothing of it"
     _assert_hosts(snapshot, plan)
     _assert_counts(snapshot, plan, devices)
@@ -85,9 +85,9 @@ def _assert_answer(claim: Claim, answer: ClaimPlan) -> None:
     assert len(set(indexes)) == len(indexes), f"{claim.name}: a replica is placed twice"
     present = {replica.index for replica in claim.placed} - set(answer.conflicts)
     assert not present & set(indexes), f"{claim.name}: a replica that has devices is placed again"
-    assert set(indexes) <= set(range(claim.replicas)), f"{claim.name}: a replica is placed that is not wanted"
+    assert set(indexes) <= set(claim.members), f"{claim.name}: a replica is placed that is not wanted"
     assert not (claim.deleting and indexes), f"{claim.name} is being deleted and gets devices"
-    complete = not set(range(claim.replicas)) - present - set(indexes)
+    complete = not set(claim.members) - present - set(indexes)
     if complete or claim.deleting:
         assert not answer.reasons, f"{claim.name} is complete and has reasons"
         assert answer.nearest is None, f"{claim.name} is complete and is told what would make it fit"
@@ -163,7 +163,8 @@ def _assert_line(
 ) -> None:
     pool = snapshot.pools[claim.pool]
     # Several parts of one device are one device.
-    together = list({device.id: device for name in line.requests for device in given[name]}.values())
+    given = {name: list({device.id: device for device in given[name]}.values()) for name in line.requests}
+    together = [device for name in line.requests for device in given[name]]
     if line.scope is None:
         values = [attribute_values(device, pool, line.attribute) for device in together]
         known = [value for value in values if value is not None]
@@ -233,7 +234,7 @@ def _assert_together(snapshot: Snapshot, devices: Mapping[DeviceID, Device], cla
     old = {
         one.index: (one.node, one.devices)
         for one in claim.placed
-        if one.index not in lost and one.index < claim.replicas and one.index not in new
+        if one.index not in lost and one.index in claim.members and one.index not in new
     }
     alive = [one for one in claim.placed if one.index in old and one.state is not ReplicaState.RELEASING]
     if claim.gang_min is not None and not alive:
@@ -291,9 +292,11 @@ def _assert_counts(snapshot: Snapshot, plan: Plan, devices: Mapping[DeviceID, De
     )
     parts: set[tuple[DeviceID, bool]] = set()
     contested = any(count > 1 for count in owned.values())
+    evicted = {(each.uid, index) for each in plan.preempted for index in each.replicas}
     for claim in snapshot.claims:
         for replica in claim.placed:
             releasing = claim.deleting or replica.state is ReplicaState.RELEASING
+            releasing = releasing or (claim.uid, replica.index) in evicted
             (back if releasing else held).update(given.id for given in replica.devices)
             parts.update((given.id, releasing) for given in replica.devices if given.share is not None)
     for answer in plan.claims.values():

@@ -20,7 +20,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException, HTTPSConnection
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from tests.controlplane.client import ApiFailure
@@ -49,6 +49,9 @@ class Recorder:
     while something is measured. The API server remembers 75 s; beyond that `violations` says that history is lost.
     """
 
+    KINDS: ClassVar[Mapping[str, str]] = {"DeviceClaim": CLAIMS, "ResourceClaim": RESOURCE_CLAIMS}
+    """What is watched: kinds with their paths."""
+
     plane: ControlPlane
     afterwards: bool = False
     changes: list[Change] = field(default_factory=list)
@@ -58,7 +61,7 @@ class Recorder:
     _broken: list[str] = field(default_factory=list)
 
     def __enter__(self) -> Recorder:
-        for kind, path in (("DeviceClaim", CLAIMS), ("ResourceClaim", RESOURCE_CLAIMS)):
+        for kind, path in self.KINDS.items():
             listed = self.plane.request("GET", path)
             self._note(kind, False, listed["items"])
             version = listed["metadata"]["resourceVersion"]
@@ -127,7 +130,7 @@ class Recorder:
         """Waits until everything committed up to now was seen."""
         self._start()
         wanted = {}
-        for kind, path in (("DeviceClaim", CLAIMS), ("ResourceClaim", RESOURCE_CLAIMS)):
+        for kind, path in self.KINDS.items():
             items = self.plane.request("GET", path)["items"]
             wanted[kind] = max((int(item["metadata"]["resourceVersion"]) for item in items), default=0)
         waited = threading.Event()
@@ -171,6 +174,8 @@ def violations(changes: Iterable[Change]) -> list[str]:
     givers: dict[Device, dict[str, tuple[str, str]]] = defaultdict(dict)
     before: dict[tuple[str, str], list[Device]] = {}
     for change in sorted(changes, key=lambda c: c.revision):
+        if change.kind not in ("DeviceClaim", "ResourceClaim"):
+            continue
         meta = change.obj["metadata"]
         uid, name = meta["uid"], f"{meta['namespace']}/{meta['name']}"
         for device in before.pop((change.kind, uid), []):

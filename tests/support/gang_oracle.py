@@ -140,6 +140,41 @@ def best(case: Case) -> Best | None:
     return min(found, key=lambda one: (-one.members, -one.level, one.preferred, one.left, one.below))
 
 
+def case_of(snapshot: Snapshot, claim: Claim, names: Sequence[str], rooms: Sequence[int]) -> Case:
+    """A claim of which nothing is placed yet, on nodes of these names that hold so many members."""
+    pool = snapshot.pools[claim.pool]
+    levels = [level.node_label for level in pool.fabric]
+    paths = []
+    for name in names:
+        values = [snapshot.nodes[name].labels.get(label) for label in levels]
+        known = values.index(None) if None in values else len(values)
+        paths.append(tuple(value for value in values[:known] if value is not None))
+    place = {level.name: at for at, level in enumerate(pool.fabric)}
+    segment = claim.fabric.segment
+    return Case(
+        paths=tuple(paths),
+        levels=len(levels),
+        rooms=tuple(rooms),
+        held=(0,) * len(names),
+        number=claim.replicas,
+        least=claim.gang_min or 1,
+        required=place.get(claim.fabric.required, -1),
+        preferred=place.get(claim.fabric.preferred, -1),
+        size=segment.size if segment else 0,
+        segment_level=place[segment.level] if segment else -1,
+    )
+
+
+def level_of(snapshot: Snapshot, pool: Pool, nodes: Sequence[str]) -> int:
+    """The finest level in one domain of which all of these lie; beyond the last is a node, -1 none."""
+    if len(set(nodes)) == 1:
+        return len(pool.fabric)
+    labels = [level.node_label for level in pool.fabric]
+    paths = {tuple(snapshot.nodes[node].labels.get(label) for label in labels) for node in nodes}
+    same = [at for at in range(len(labels)) if len({path[: at + 1] for path in paths}) == 1]
+    return max((at for at in same if None not in next(iter(paths))[: at + 1]), default=-1)
+
+
 def whole_gang(snapshot: Snapshot, claim: Claim) -> Best | None:
     """The best that a gang of which nothing is placed yet can reach: every node, every set of devices, every way to
     put members together. `left` and `below` count by what nodes hold beside lines over the gang.
@@ -154,27 +189,7 @@ def whole_gang(snapshot: Snapshot, claim: Claim) -> Best | None:
         bench = Bench(pool, devices, wire(devices, pool, snapshot.inventory[name])[0], held | set(snapshot.holds))
         choices = list(bench.choices(claim.requests, single)) if takes_claims(snapshot.nodes[name], pool) else []
         fillings.append(list(_fillings(claim, pool, devices, choices)))
-    levels = [name.node_label for name in pool.fabric]
-    paths = []
-    for name in names:
-        labels = snapshot.nodes[name].labels
-        values = [labels.get(label) for label in levels]
-        known = values.index(None) if None in values else len(values)
-        paths.append(tuple(value for value in values[:known] if value is not None))
-    place = {level.name: at for at, level in enumerate(pool.fabric)}
-    segment = claim.fabric.segment
-    case = Case(
-        paths=tuple(paths),
-        levels=len(levels),
-        rooms=tuple(max(map(len, here)) for here in fillings),
-        held=(0,) * len(names),
-        number=claim.replicas,
-        least=claim.gang_min or 1,
-        required=place.get(claim.fabric.required, -1),
-        preferred=place.get(claim.fabric.preferred, -1),
-        size=segment.size if segment else 0,
-        segment_level=place[segment.level] if segment else -1,
-    )
+    case = case_of(snapshot, claim, names, [max(map(len, here)) for here in fillings])
     found = []
     for filled in product(*fillings):
         members = [member for here in filled for member in here]

@@ -124,8 +124,8 @@ class Installation:
         """Starts an operator with a token of the ServiceAccount. Only the first one running serves the webhooks'
         address."""
         metrics = ReservedPort()
-        serving = [operator for operator in self.operators if operator.process.poll() is None]
-        second = ReservedPort() if serving else None
+        alive = [operator for operator in self.operators if operator.process.poll() is None]
+        second = ReservedPort() if any(each.webhook_port == self.webhook.number for each in alive) else None
         port = second.number if second else self.webhook.number
         log = self.plane.logs / f"adjoin-{len(self.operators)}.log"
         command = [

@@ -168,6 +168,7 @@ class World:
             lingering={uid: until for uid, until in self.lingering.items() if until > self.now},
             namespace=self.namespace,
             ghosts={uid: pod for uid, pod in self._gone.items() if self.lingering[uid] > self.now},
+            forced=dict(self.lingering),
             jobs=read(Kind.JOB, read_job),
             hook_pods=read(Kind.HOOK_POD, read_hook_pod),
         )

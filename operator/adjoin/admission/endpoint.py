@@ -17,6 +17,8 @@ from aiohttp import web
 
 from adjoin.admission.pods import Patch, Refused, mutate_ephemeral, mutate_pod
 from adjoin.api import names
+from adjoin.api.claim import ScalingMode
+from adjoin.api.defaults import DEFAULT_REPLICAS
 from adjoin.api.errors import shown
 from adjoin.api.hook_checks import escalations
 from adjoin.api.validate import validate
@@ -91,6 +93,16 @@ def _answer(
     return web.Response(body=orjson.dumps(review), content_type="application/json")
 
 
+def _unscaled(spec: Any) -> bool:
+    """Whether a claim of fixed size does not say of what size. The API server refuses to read the scale of such an
+    object, so no autoscaler could begin."""
+    if not isinstance(spec, Mapping) or spec.get("replicas") is not None:
+        return False
+    scaling = spec.get("scaling")
+    mode = scaling.get("mode") if isinstance(scaling, Mapping) else None
+    return mode in (None, ScalingMode.FIXED)
+
+
 class Endpoint:
     """Answers reviews from memory."""
 
@@ -126,15 +138,19 @@ class Endpoint:
         return _answer(request, patch=patch, warnings=warnings)
 
     async def mutate_adjoin(self, http: web.Request) -> web.Response:
-        """The finalizer for a new object of our kinds."""
+        """The finalizer for a new object of our kinds, and the replicas of a claim that says nothing of them."""
         request = _review(await http.read())
         obj = self._own(request)
         finalizers = (obj.get("metadata") or {}).get("finalizers") or []
-        if request.get("operation") != "CREATE" or names.FINALIZER in finalizers:
+        if request.get("operation") != "CREATE":
             return _answer(request)
-        return _answer(
-            request, patch=[{"op": "add", "path": "/metadata/finalizers", "value": [*finalizers, names.FINALIZER]}]
-        )
+        patch: list[dict[str, Any]] = []
+        if names.FINALIZER not in finalizers:
+            value = [*finalizers, names.FINALIZER]
+            patch.append({"op": "add", "path": "/metadata/finalizers", "value": value})
+        if obj.get("kind") == names.Kind.DEVICE_CLAIM and _unscaled(obj.get("spec")):
+            patch.append({"op": "add", "path": "/spec/replicas", "value": DEFAULT_REPLICAS})
+        return _answer(request, patch=patch) if patch else _answer(request)
 
     async def validate_adjoin(self, http: web.Request) -> web.Response:
         """Refuses what Adjoin could not act on, with every error at once."""

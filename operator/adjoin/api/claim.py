@@ -26,27 +26,10 @@ from adjoin.api.scalars import (
     Quantity,
     Timestamp,
 )
-from adjoin_allocator.terms import Isolation, Profile
+from adjoin_allocator.terms import Isolation, Policy, Profile, Scope
 
 Count = Annotated[Int, Field(ge=1, le=DEVICES_PER_CLAIM)]
 Replicas = Annotated[Int, Field(ge=0, le=DEVICES_PER_CLAIM)]
-
-
-class Scope(StrEnum):
-    """How near devices can be to each other, nearest first."""
-
-    NVLINK = "NVLink"
-    PCIE_SWITCH = "PCIeSwitch"
-    PCIE_ROOT = "PCIeRoot"
-    NUMA_NODE = "NUMANode"
-    NODE = "Node"
-
-
-class AffinityPolicy(StrEnum):
-    REQUIRED = "Required"
-    PREFERRED = "Preferred"
-    MATCH = "Match"
-    DISTINCT = "Distinct"
 
 
 class AffinityOver(StrEnum):
@@ -182,7 +165,7 @@ class AffinityLine(BaseModel):
         description="Attribute to compare: a full name such as dra.net/rail, or a name from the pool's "
         "topology.attributes such as numaNode. Devices without it never match. Absent with `scope`.",
     )
-    policy: AffinityPolicy | None = Field(
+    policy: Policy | None = Field(
         default=None,
         description="With `scope`: Required (never farther) or Preferred (as near as can be, the status says what was "
         "reached); absent: Preferred. With `attribute`, where it must be given: Match (one value in common) or "

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from adjoin.api.claim import (
     AffinityLine,
-    AffinityPolicy,
     Alternative,
     DeviceClaim,
     DeviceClaimSpec,
@@ -21,9 +20,10 @@ from adjoin.api.defaults import most_devices, replicas_of
 from adjoin.api.errors import ErrorKind, FieldError
 from adjoin.api.names import DEVICES_PER_CLAIM, DEVICES_PER_RESOURCE_CLAIM
 from adjoin.api.quantity import quantity
+from adjoin_allocator.terms import Policy
 
-_SCOPE_POLICIES: Final = (AffinityPolicy.REQUIRED, AffinityPolicy.PREFERRED)
-_ATTRIBUTE_POLICIES: Final = (AffinityPolicy.MATCH, AffinityPolicy.DISTINCT)
+_SCOPE_POLICIES: Final = (Policy.REQUIRED, Policy.PREFERRED)
+_ATTRIBUTE_POLICIES: Final = (Policy.MATCH, Policy.DISTINCT)
 _FROZEN: Final = ("poolRef", "affinity", "gang", "fabric")
 _FROZEN_OF_REQUEST: Final = ("device", "count", "all", "selectors", "sameDevice", "isolation", "firstOf")
 _FROZEN_OF_SHARE: Final = ("name", "slots", "profile")
@@ -158,15 +158,6 @@ def _check_affinity(spec: DeviceClaimSpec) -> Iterator[FieldError]:
                 known = ", ".join(requests) or "none"
                 yield FieldError(
                     f"{path}.requests[{position}]", name, f"no request has this name; the claim's requests are {known}"
-                )
-        if line.scope is not None and len(line.requests) == 1 and line.requests[0] in requests:
-            request = requests[line.requests[0]]
-            if most_devices(request) == 1:
-                yield FieldError(
-                    f"{path}.scope",
-                    str(line.scope),
-                    f"a scope on one device: request {request.name} has count 1; it needs at least two devices; raise "
-                    "the count, or name a second request",
                 )
 
 

@@ -24,23 +24,11 @@ def _most(item: str) -> str:
     )
 
 
-def _single(item: str) -> str:
-    """True when the request takes one device whatever its alternative."""
-    return (
-        f"(has({item}.firstOf) && size({item}.firstOf) > 0 "
-        f"? {item}.firstOf.all(f, {_count('f')} == 1) : {_count(item)} == 1)"
-    )
-
-
 _NONE_HOLD: Final = "(!has(self.requests) || size(self.requests) == 0)"
 _NAMES: Final = f"{optional('self.requests', '[]')}.map(r, r.name)"
 _UNKNOWN_NAMES: Final = (
     "self.affinity.map(a, a.requests.filter(n, !(has(self.requests) && self.requests.exists(r, r.name == n))))"
     ".filter(l, size(l) > 0)"
-)
-_LONELY: Final = (
-    "self.affinity.filter(a, has(a.scope) && size(a.requests) == 1 "
-    f"&& self.requests.exists(r, r.name == a.requests[0] && {_single('r')}))"
 )
 _DEVICES: Final = f"(has(self.requests) ? self.requests.map(r, {_most('r')}).sum() : 0)"
 _MODE: Final = optional("self.scaling.mode", "'Fixed'")
@@ -175,12 +163,6 @@ SPEC: Final = (
         "!has(self.affinity) || self.affinity.all(a, a.requests.all(n, "
         "has(self.requests) && self.requests.exists(r, r.name == n)))",
         says=f"'no request is named %s; the requests are %s'.format([{_UNKNOWN_NAMES}[0][0], {_NAMES}])",
-        path=".affinity",
-    ),
-    rule(
-        f"!has(self.affinity) || !has(self.requests) || {_LONELY}.size() == 0",
-        says="'a scope on one device: %s has count 1; it needs at least two devices; raise the count, or name a second "
-        f"request'.format([{_LONELY}[0].requests[0]])",
         path=".affinity",
     ),
     rule(

@@ -56,6 +56,14 @@ class ClaimCondition(StrEnum):
     RELEASED = "Released"
 
 
+class ReleasedReason(StrEnum):
+    """Why a claim was released although it was neither deleted nor suspended."""
+
+    MAX_RUNTIME = "MaxRuntime"
+    IDLE = "Idle"
+    PODS_FINISHED = "PodsFinished"
+
+
 class Reason(BaseModel):
     """One thing that keeps the claim from being placed."""
 
@@ -141,6 +149,12 @@ class AllocatedReplica(BaseModel):
     allocated_at: Timestamp | None = Field(default=None, description="When its devices were chosen.")
     ready_at: Timestamp | None = Field(default=None, description="When it became Ready.")
     idle_since: Timestamp | None = Field(default=None, description="Since when no pod uses it.")
+    lost_since: Timestamp | None = Field(
+        default=None, description="Since when a device of it has been missing while no pod used it."
+    )
+    served: Annotated[Int, Field(ge=0)] | None = Field(
+        default=None, description="How many pods had it and have ended. Absent: none."
+    )
     boot_id: Annotated[str, Field(max_length=64)] | None = Field(
         default=None, alias="bootID", description="Boot of the node for which it was prepared."
     )
@@ -234,5 +248,8 @@ class DeviceClaimStatus(BaseModel):
     )
     failures: Annotated[tuple[InitFailure, ...], Field(max_length=4096, json_schema_extra=ATOMIC)] = Field(
         default=(), description="Replicas whose devices could not be prepared, until they are."
+    )
+    last_used_at: Timestamp | None = Field(
+        default=None, description="When a pod last gave a replica back. Absent: none has yet, or the claim is released."
     )
     allocation: Allocation | None = Field(default=None, description="Devices that the claim holds, by replica.")

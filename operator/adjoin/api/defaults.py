@@ -3,8 +3,20 @@
 In come models, out come plain values. Everybody who reads a claim asks here, so that "absent" means one thing.
 """
 
-from adjoin.api.claim import AffinityLine, AffinityOver, AffinityPolicy, Alternative, DeviceClaimSpec, DeviceRequest
+from typing import Final
+
+from adjoin.api.claim import (
+    AffinityLine,
+    AffinityOver,
+    Alternative,
+    DeviceClaimSpec,
+    DeviceRequest,
+    ScalingMode,
+)
 from adjoin.api.names import DEVICES_PER_RESOURCE_CLAIM
+from adjoin_allocator.terms import Policy
+
+DEFAULT_REPLICAS: Final = 1
 
 
 def device_of(request: DeviceRequest) -> str:
@@ -21,12 +33,19 @@ def count_of(request: DeviceRequest | Alternative) -> int | None:
 
 def replicas_of(spec: DeviceClaimSpec) -> int:
     """Replicas wanted of a claim of fixed size."""
-    return 1 if spec.replicas is None else spec.replicas
+    return DEFAULT_REPLICAS if spec.replicas is None else spec.replicas
 
 
-def policy_of(line: AffinityLine) -> AffinityPolicy:
+def most_replicas(spec: DeviceClaimSpec) -> int:
+    """Most replicas that the claim can come to have by itself."""
+    if spec.scaling.mode is ScalingMode.FOLLOW_PODS:
+        return spec.scaling.max_replicas or 0
+    return replicas_of(spec)
+
+
+def policy_of(line: AffinityLine) -> Policy:
     """A scope without policy is a wish. With an attribute admission requires a policy."""
-    return AffinityPolicy.PREFERRED if line.policy is None else line.policy
+    return Policy.PREFERRED if line.policy is None else line.policy
 
 
 def over_of(line: AffinityLine) -> AffinityOver:

@@ -58,6 +58,12 @@ class QuarantinedDevice(DeviceRef):
     message: Annotated[str, Field(max_length=1024)] | None = Field(default=None, description="Why, as a sentence.")
     exit: Text = Field(description="What ends the quarantine.")
     since: Timestamp | None = Field(default=None, description="Since when.")
+    clear: Timestamp | None = Field(
+        default=None, description="Since when no taint keeps it from being recovered, where a taint put it here."
+    )
+    address: Annotated[str, Field(max_length=64)] | None = Field(
+        default=None, description="PCI address: by it other hardware in its place is recognised."
+    )
     claim_uid: UID | None = Field(default=None, alias="claimUID", description="UID of the claim that held it last.")
     claim: Annotated[str, Field(max_length=253)] | None = Field(
         default=None, description="Namespace and name of that claim."
@@ -69,6 +75,24 @@ class QuarantinedDevice(DeviceRef):
     hooks: Annotated[tuple[HookResult, ...], Field(max_length=32, json_schema_extra=ATOMIC)] = Field(
         default=(), description="Hooks that ran to recover it."
     )
+
+
+class UsedDevice(DeviceRef):
+    """One device that was used since it was last cleaned while idle."""
+
+    node: Annotated[str, Field(max_length=253)] | None = Field(default=None, description="Node that it is on.")
+    since: Timestamp | None = Field(default=None, description="Since when nobody uses it. Absent: somebody does.")
+
+
+class SilentDriver(BaseModel):
+    """A driver that published devices on a node and publishes none any more."""
+
+    model_config = model_config()
+
+    driver: Annotated[str, Field(max_length=253)] = Field(description="DRA driver.")
+    pool: Annotated[str, Field(max_length=253)] = Field(description="The driver's pool, usually the node's name.")
+    node: Annotated[str, Field(max_length=253)] = Field(description="The node.")
+    since: Timestamp = Field(description="Since when.")
 
 
 class DevicePoolStatus(BaseModel):
@@ -99,4 +123,11 @@ class DevicePoolStatus(BaseModel):
     )
     quarantined: Annotated[tuple[QuarantinedDevice, ...], Field(max_length=4096, json_schema_extra=ATOMIC)] = Field(
         default=(), description="Devices that are given to nobody until something happens."
+    )
+    silent: Annotated[tuple[SilentDriver, ...], Field(max_length=1024, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="Drivers that publish nothing any more."
+    )
+    used: Annotated[tuple[UsedDevice, ...], Field(max_length=2048, json_schema_extra=ATOMIC)] = Field(
+        default=(),
+        description="With lifecycle.idleClean: devices that were used since they were last cleaned while idle.",
     )

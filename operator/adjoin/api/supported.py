@@ -29,11 +29,6 @@ class Refused:
 
 REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
     Kind.DEVICE_POOL: (
-        Refused("spec.lifecycle.idleClean"),
-        Refused("spec.lifecycle.cleanBetweenRestarts"),
-        Refused("spec.lifecycle.sweepEvery"),
-        Refused("spec.health.driverGrace"),
-        Refused("spec.health.rules", ([],)),
         Refused("spec.delivery.mode"),
         Refused("spec.delivery.networks"),
     ),
@@ -52,11 +47,6 @@ REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
         Refused("spec.requests[].share.profile"),
         Refused("spec.requests[].firstOf[].share.slots"),
         Refused("spec.requests[].firstOf[].share.profile"),
-        Refused("spec.scaling.mode"),
-        Refused("spec.scaling.minReplicas"),
-        Refused("spec.scaling.maxReplicas"),
-        Refused("spec.release"),
-        Refused("spec.idleTimeout"),
     ),
 }
 
@@ -126,8 +116,15 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.lifecycle.parameters[].name",
             "spec.lifecycle.parameters[].values[]",
             "spec.lifecycle.parameters[].default",
+            "spec.lifecycle.cleanBetweenRestarts",
             "spec.lifecycle.nodeUnreachable.after",
             "spec.lifecycle.nodeUnreachable.policy",
+            "spec.lifecycle.idleClean",
+            "spec.lifecycle.sweepEvery",
+            "spec.health.driverGrace",
+            "spec.health.rules[].taintKey",
+            "spec.health.rules[].values[]",
+            "spec.health.rules[].action",
             "spec.health.recovery",
             "spec.delivery.guard",
             "spec.delivery.split",
@@ -185,6 +182,11 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.priority",
             "spec.priorityClassName",
             "spec.suspend",
+            "spec.scaling.mode",
+            "spec.scaling.minReplicas",
+            "spec.scaling.maxReplicas",
+            "spec.release",
+            "spec.idleTimeout",
             "spec.lifecycle.parameters{}",
         }
     ),

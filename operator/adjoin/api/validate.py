@@ -14,10 +14,11 @@ from adjoin.api.claim_checks import check_claim, check_claim_change
 from adjoin.api.common import ObjectMeta
 from adjoin.api.duplicates import duplicates
 from adjoin.api.errors import FieldError, InvalidObject, path_of
-from adjoin.api.names import ANNOTATION_DEFAULT_POOL, CLAIM_NAME_MAX, GROUP, OBJECT_NAME_MAX, Kind
+from adjoin.api.names import ANNOTATION_DEFAULT_POOL, ANNOTATION_RELEASE, CLAIM_NAME_MAX, GROUP, OBJECT_NAME_MAX, Kind
 from adjoin.api.parse import Object, parse_strict, without_nulls
 from adjoin.api.pool import DevicePool
 from adjoin.api.pool_checks import check_pool
+from adjoin.api.releases import read_releases
 from adjoin.api.scalars import DNS_SUBDOMAIN, PATTERN_WORDS
 from adjoin.api.schema import Schema, structural_schema
 from adjoin.api.share import DeviceShare
@@ -115,8 +116,17 @@ def _check_annotations(kind: Kind, annotations: Any) -> Iterator[FieldError]:
         if key == ANNOTATION_DEFAULT_POOL and kind is Kind.DEVICE_POOL:
             if value not in ("true", "false"):
                 yield FieldError(path, value, "must be 'true' (the pool of claims that name none) or 'false'")
+        elif key == ANNOTATION_RELEASE and kind is Kind.DEVICE_POOL:
+            try:
+                read_releases(str(value))
+            except ValueError as error:
+                yield FieldError(path, value, str(error))
         elif key.startswith(f"{GROUP}/"):
-            known = f"only {ANNOTATION_DEFAULT_POOL} is" if kind is Kind.DEVICE_POOL else "none is"
+            known = (
+                f"only {ANNOTATION_DEFAULT_POOL} and {ANNOTATION_RELEASE} are"
+                if kind is Kind.DEVICE_POOL
+                else "none is"
+            )
             yield FieldError(path, value, f"not an annotation of a {kind}: {known}")
 
 

@@ -112,7 +112,7 @@ def explain(question: Question, uid: str, tell: Tell) -> Json:
         "tenant": tenant_of(pool, claim) or None if pool is not None else None,
         "phase": shown["phase"],
         "waits": outcome.waits,
-        "wanted": claim.replicas,
+        "wanted": claim.size,
         "gang": claim.gang_min,
         "replicas": shown["replicas"],
         "new": [each.index for each in answer.placements] if answer is not None else [],
@@ -123,7 +123,7 @@ def explain(question: Question, uid: str, tell: Tell) -> Json:
         "nearest": shown["nearest"],
         "nominated": shown["nominated"],
         "victims": _victims(made, claim, names),
-        "order": _order(turn(question.asked, made, claim, question.now), names),
+        "order": _order(turn(question.asked, claim, question.now, memo), names),
         "quota": [
             {
                 "device": line.device,
@@ -133,7 +133,7 @@ def explain(question: Question, uid: str, tell: Tell) -> Json:
                 "quota": line.quota,
                 "borrowing": line.borrowing,
             }
-            for line in quota(question.asked, made, claim)
+            for line in quota(question.asked, claim, question.now, memo)
         ],
         "nodes": [
             {
@@ -170,7 +170,7 @@ def _order(when: Turn, names: Mapping[ClaimUID, str]) -> Json:
         "aging": when.aging,
         "urgency": when.urgency,
         "effective": when.effective,
-        "dominantShare": round(when.dominant_share, 6),
+        "dominantShare": None if when.dominant_share is None else round(float(when.dominant_share), 6),
         "position": when.position,
         "waiting": when.waiting,
         "ahead": [names[uid] for uid in when.ahead[:AHEAD]],

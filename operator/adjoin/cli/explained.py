@@ -132,7 +132,9 @@ def _turn(console: Console, shown: Mapping[str, Any]) -> None:
     order = shown["order"]
     title(console, "When its turn comes" if order["position"] is not None else "Priority and tenant")
     parts = f"priority {order['priority']} + aging {order['aging']} + urgency {order['urgency']} = {order['effective']}"
-    share = f"dominant share {order['dominantShare']:.1%}"
+    share = (
+        "of a tenant of weight 0" if order["dominantShare"] is None else f"dominant share {order['dominantShare']:.1%}"
+    )
     if order["position"] is None:
         say(console, f"{parts}, {share}")
     else:

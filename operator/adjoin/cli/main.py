@@ -109,7 +109,33 @@ def _parser() -> argparse.ArgumentParser:
     plan.set_defaults(command=_plan)
     add_inquiries(commands)
     _add_topology(commands)
+    _add_release(commands)
     return parser
+
+
+def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    release = commands.add_parser(
+        "release-quarantine",
+        help="vouch for a device that is in quarantine",
+        description="Asks Adjoin to give a device out again that it keeps in quarantine, by an annotation on the "
+        "device's DevicePool. Exit status: 0 asked, 1 the cluster cannot be read or written, 2 no such device in "
+        "quarantine.",
+    )
+    release.add_argument(
+        "device",
+        metavar="DEVICE",
+        help="the device, as POOL/DEVICE (such as node-a/gpu-0), DRIVER/POOL/DEVICE, or by its uuid or PCI address",
+    )
+    release.add_argument("--reason", required=True, help="why it is sound; told in an Event on the pool")
+    release.add_argument("--kubeconfig", help="path of a kubeconfig (default: $KUBECONFIG, else ~/.kube/config)")
+    release.add_argument("--context", help="context in the kubeconfig (default: its current one)")
+    release.set_defaults(command=_release)
+
+
+def _release(parsed: argparse.Namespace) -> int:
+    from adjoin.cli.release import release_command
+
+    return release_command(parsed.device, parsed.reason, parsed.kubeconfig, parsed.context)
 
 
 def _add_topology(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Nomination, Phase
-from adjoin.api.defaults import replicas_of
 from adjoin.api.parse import dump, without_nulls
 from adjoin.cli.documents import UnreadableInput
 from adjoin.environment import ShareFacts
@@ -26,6 +25,7 @@ from adjoin.lifecycle import contested, device_entry, entries, evicting, rfc3339
 from adjoin.status import nomination_entries, pool_status, share_problem, share_status
 from adjoin.status.conditions import Condition, conditions
 from adjoin_allocator.model import ClaimUID, Device, natural_key
+from adjoin_allocator.overdrawn import overdrawn
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, Reason
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import ReplicaState, Standing
@@ -57,9 +57,11 @@ def claim_outcomes(
     evicted: dict[str, frozenset[int]] = {}
     for each in plan.preempted:
         evicted[each.uid] = evicted.get(each.uid, frozenset()) | frozenset(each.replicas)
+    members = {claim.uid: frozenset(claim.members) for claim in snapshot.claims}
     return [
         _claim(
             facts,
+            members.get(ClaimUID(uid), frozenset()),
             plan.claims.get(ClaimUID(uid)),
             lost.get(uid, {}),
             evicted.get(uid, frozenset()) | evicting(facts),
@@ -70,12 +72,12 @@ def claim_outcomes(
     ]
 
 
-def share_outcomes(shares: Mapping[str, ShareFacts], snapshot: Snapshot, now: float) -> list[Json]:
+def share_outcomes(shares: Mapping[str, ShareFacts], snapshot: Snapshot, plan: Plan, now: float) -> list[Json]:
     """Every share, by name. Nothing is laid out for fractions, so nobody is told where."""
-    shown = []
+    shown, over = [], overdrawn(snapshot, plan)
     for facts in sorted(shares.values(), key=lambda facts: natural_key(facts.meta.name)):
         problem = share_problem(facts, snapshot.shares[facts.meta.name], snapshot.pools)
-        status = share_status(facts, problem, now)
+        status = share_status(facts, problem, over.get(facts.meta.name, ""), now)
         shown.append(
             {
                 "name": facts.meta.name,
@@ -117,6 +119,7 @@ def pool_outcomes(pools: Mapping[str, PoolFacts], inventory: Inventory, plan: Pl
 
 def _claim(
     facts: ClaimFacts,
+    members: frozenset[int],
     plan: ClaimPlan | None,
     lost: Mapping[int, str],
     evicted: frozenset[int],
@@ -124,7 +127,7 @@ def _claim(
     now: float,
 ) -> ClaimOutcome:
     suspended = facts.claim.spec.suspend
-    wanted = 0 if suspended or is_released(facts) else replicas_of(facts.claim.spec)
+    wanted = frozenset() if suspended or is_released(facts) else members
     deleting = facts.meta.deleting is not None
     replicas: dict[int, Json] = {}
     for entry in entries(facts):
@@ -132,22 +135,22 @@ def _claim(
         state = entry.get("state") or ReplicaState.READY.value
         if index in lost:
             state = ReplicaState.FAILED.value
-        elif deleting or index >= wanted or index in evicted:
+        elif deleting or index not in wanted or index in evicted:
             state = ReplicaState.RELEASING.value
         replicas[index] = {**entry, "state": state}
     placements = plan.placements if plan is not None else ()
     replicas |= {placement.index: _placed(placement, now) for placement in placements}
-    states = {index: str(replica["state"]) for index, replica in replicas.items() if index < wanted}
-    phase = _phase(facts, wanted, states, changed=bool(placements))
+    states = {index: str(replica["state"]) for index, replica in replicas.items() if index in wanted}
+    phase = _phase(facts, len(wanted), states, changed=bool(placements))
     if suspended and not deleting:
         phase = Phase.RELEASING if replicas else Phase.PENDING
-    waits = not deleting and (phase in (Phase.PENDING, Phase.FAILED) or len(states) < wanted)
+    waits = not deleting and (phase in (Phase.PENDING, Phase.FAILED) or len(states) < len(wanted))
     reasons = plan.reasons if plan is not None and waits else ()
     if suspended and waits:
         reasons = (Reason(Code.SUSPENDED, 0, "it is suspended: spec.suspend is true"),)
     stored = facts.status.get("allocation") or {}
     gap = plan.gap if plan is not None else stored.get("gap")
-    found = [*_progress(phase, len(states), wanted, reasons), *unwell]
+    found = [*_progress(phase, len(states), len(wanted), reasons), *unwell]
     if lost:
         text = "; ".join(f"replica {index}: {why}" for index, why in sorted(lost.items()))
         found.append(Condition(ClaimCondition.CONFLICT, True, "HeldTwice", text))

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from adjoin.cli.wiring import Branch, Leaf, LinkGroup, NodeWiring, PoolWiring, State, title
+from adjoin.cli.wiring import Branch, Leaf, LinkGroup, NodeWiring, PoolWiring, title
 from adjoin_allocator.model import DeviceID
+from adjoin_allocator.terms import DeviceState
 
 TILE_WIDTH, TILE_HEIGHT = 168, 46
 GAP = 8
@@ -30,13 +31,13 @@ _CHARACTER: Final = 8.0
 _SMALL: Final = 6.2
 """The same at 10 px, not bold."""
 
-_FILLS: Final[Mapping[State, str]] = {
-    State.FREE: "#e3f4e4",
-    State.ALLOCATED: "#cfe0f7",
-    State.RESERVED: "#fdf1c7",
-    State.RELEASING: "#e9dcf6",
-    State.UNHEALTHY: "#fbd9d3",
-    State.MISSING: "#e4e4e4",
+_FILLS: Final[Mapping[DeviceState, str]] = {
+    DeviceState.FREE: "#e3f4e4",
+    DeviceState.ALLOCATED: "#cfe0f7",
+    DeviceState.RESERVED: "#fdf1c7",
+    DeviceState.RELEASING: "#e9dcf6",
+    DeviceState.UNHEALTHY: "#fbd9d3",
+    DeviceState.MISSING: "#e4e4e4",
 }
 _GROUPS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999933")
 """Okabe and Ito's colours, told apart by colour-blind people too; the name of the group stands beside them."""
@@ -72,7 +73,7 @@ def picture(wiring: NodeWiring) -> str:
             right += 2 * GAP + SIDE_WIDTH
         top += height + 2 * GAP
         width = max(width, right)
-    states = [state for state in reversed(State) if any(leaf.state is state for leaf in _leaves(wiring))]
+    states = [state for state in reversed(DeviceState) if any(leaf.state is state for leaf in _leaves(wiring))]
     if not wiring.pools:
         text = f"{wiring.node}: no pool has a device on this node"
         _text(lines, GAP, top + LINE, text, bold=True)
@@ -169,7 +170,7 @@ def _draw_tile(
     lines: list[str], x: int, y: int, leaf: Leaf, colours: Mapping[str, str], links: Mapping[DeviceID, str]
 ) -> None:
     device = leaf.device
-    dashes = ' stroke-dasharray="4 3"' if leaf.state is State.MISSING else ""
+    dashes = ' stroke-dasharray="4 3"' if leaf.state is DeviceState.MISSING else ""
     lines.append('<g class="device">')
     partners = links.get(device.id, "")
     described = (

@@ -21,7 +21,7 @@ from adjoin.cli.objects import BadInput, Input, read_input
 from adjoin.cli.outcome import ClaimOutcome, claim_outcomes, pool_outcomes, preempted_outcomes, share_outcomes
 from adjoin.cli.output import render
 from adjoin.cli.question import pose
-from adjoin.cli.workloads import check_workloads
+from adjoin.cli.workloads import check_workloads, undriven_pods
 from adjoin.facts import timestamp
 from adjoin.inventory import Inventory
 from adjoin_allocator import Memo
@@ -92,7 +92,7 @@ def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = Fals
     plan = _one_by_one(question.asked, moment) if one_by_one else decide(question.asked, moment)
     claims = claim_outcomes(view.claims, inventory, question.stands, plan, moment)
     pools = pool_outcomes(view.pools, inventory, plan, moment)
-    shares = share_outcomes(view.shares, question.stands, moment)
+    shares = share_outcomes(view.shares, question.stands, plan, moment)
     return Planned(
         shown={
             "claims": [claim.shown for claim in claims],
@@ -101,10 +101,12 @@ def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = Fals
             "pools": pools,
         },
         waiting=any(claim.waits for claim in claims) or not all(share["accepted"] for share in shares),
-        notes=(*given.warnings, *_notes(inventory, pools)),
-        pod_problems=tuple(
-            check_workloads(given.workloads, (facts.claim for facts in view.claims.values()), _undriven(claims))
+        notes=(
+            *given.warnings,
+            *_notes(inventory, pools),
+            *undriven_pods(given.workloads, _undriven(claims)),
         ),
+        pod_problems=tuple(check_workloads(given.workloads, (facts.claim for facts in view.claims.values()))),
     )
 
 

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from adjoin.cli.objects import Input
 from adjoin.delivery import in_force
-from adjoin.inventory import Inventory, InventoryBuilder
+from adjoin.inventory import Inventory, InventoryBuilder, overdue
+from adjoin.lifecycle import followed_pods, relate
 from adjoin.snapshot import SnapshotBuilder
 from adjoin_allocator.model import Claim, DeviceID, Hold
 from adjoin_allocator.snapshot import Snapshot
@@ -45,8 +46,8 @@ def pose(given: Input, now: float | None = None, *, live: bool = False) -> Quest
     view = given.view
     if live:
         view = replace(view, taint_rules=in_force(view.taint_rules, moment)[0])
-    inventory = InventoryBuilder(cluster=live).build(view)
-    snapshot = SnapshotBuilder().build(view, inventory)
+    inventory = InventoryBuilder(cluster=live).build(view, overdue(view.pools.values(), moment)[0])
+    snapshot = SnapshotBuilder().build(view, inventory, followed_pods(view, relate(view), inventory))
     return Question(given, inventory, snapshot, snapshot if live else anew(snapshot), moment)
 
 
@@ -61,7 +62,7 @@ def anew(snapshot: Snapshot) -> Snapshot:
         gone = [
             replica
             for replica in claim.placed
-            if replica.index < claim.replicas
+            if replica.index in claim.members
             and (replica.state is ReplicaState.FAILED or any(device.id in foreign for device in replica.devices))
         ]
         if gone and not claim.deleting:

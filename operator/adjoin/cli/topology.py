@@ -17,10 +17,11 @@ from adjoin.cli.exits import OK
 from adjoin.cli.output import render
 from adjoin.cli.progress import progress
 from adjoin.cli.source import NoAnswer, Source, Where, complain, read_source, warn
-from adjoin.cli.wiring import Branch, Leaf, NodeWiring, PoolWiring, State, as_json, node_wiring, title
+from adjoin.cli.wiring import Branch, Leaf, NodeWiring, PoolWiring, as_json, node_wiring, title
 from adjoin.inventory import InventoryBuilder
 from adjoin.snapshot import SnapshotBuilder
 from adjoin_allocator.model import natural_key
+from adjoin_allocator.terms import DeviceState
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
 TREE: Final = "tree"
 
 _STYLES: Final = {
-    State.FREE: "green",
-    State.ALLOCATED: "cyan",
-    State.RESERVED: "yellow",
-    State.RELEASING: "magenta",
-    State.UNHEALTHY: "red",
-    State.MISSING: "red",
+    DeviceState.FREE: "green",
+    DeviceState.ALLOCATED: "cyan",
+    DeviceState.RESERVED: "yellow",
+    DeviceState.RELEASING: "magenta",
+    DeviceState.UNHEALTHY: "red",
+    DeviceState.MISSING: "red",
 }
 _NAMED: Final = 10
 """How many nodes an error names."""
@@ -165,6 +166,6 @@ def _counts(pool: PoolWiring) -> str:
     sentences = []
     for name in names:
         states = [leaf.state for leaf in pool.host.all_leaves() if leaf.device.kind == name]
-        parts = [f"{states.count(state)} {state.value}" for state in reversed(State) if state in states]
+        parts = [f"{states.count(state)} {state.value}" for state in reversed(DeviceState) if state in states]
         sentences.append(f"{name}: {', '.join(parts)} of {len(states)}")
     return "; ".join(sentences)

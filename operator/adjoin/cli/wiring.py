@@ -10,38 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import networkx as nx
 
-from adjoin_allocator.model import Claim, Device, DeviceID, Node, Pool
+from adjoin_allocator.ledger import Ledger
+from adjoin_allocator.model import Device, DeviceID, Node, Pool
 from adjoin_allocator.pci import pci_address, spelling
 from adjoin_allocator.snapshot import Snapshot
-from adjoin_allocator.terms import HoldKind, ReplicaState, Scope, Standing
-from adjoin_allocator.topology import attribute_keys, attribute_values, graph, wire
+from adjoin_allocator.solve import Memo
+from adjoin_allocator.terms import DeviceState, Scope
+from adjoin_allocator.topology import attribute_keys, attribute_values, bits, graph, wire
 from adjoin_allocator.wiring import MOST_LINKS, Wiring
 
 Json = dict[str, Any]
-
-
-class State(StrEnum):
-    """How a device counts; the first that applies (the order is that of the counts in a pool's status)."""
-
-    MISSING = "missing"
-    RELEASING = "releasing"
-    ALLOCATED = "allocated"
-    RESERVED = "reserved"
-    UNHEALTHY = "unhealthy"
-    FREE = "free"
-
-
-_STANDING = {
-    Standing.UNGUARDED: State.RESERVED,
-    Standing.UNHEALTHY: State.UNHEALTHY,
-    Standing.QUARANTINED: State.UNHEALTHY,
-    Standing.WITHHELD: State.UNHEALTHY,
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +42,7 @@ class Leaf:
 
     device: Device
     level: str
-    state: State
+    state: DeviceState
     holder: str
     detail: str
     address: str
@@ -165,13 +147,19 @@ class NodeWiring:
 def node_wiring(snapshot: Snapshot, node: str, now: float) -> NodeWiring:
     """The wiring of a node; without pools where none has a device there."""
     beside = snapshot.inventory.get(node, ())
-    uses = _uses(snapshot, now)
+    ledger = Memo().ledger
+    ledger.enter(snapshot, now)
     found = snapshot.nodes.get(node)
     return NodeWiring(
         node=node,
         notes=_notes(found) if found is not None else (),
         pools=tuple(
-            _pool_wiring(snapshot.pools[name], [each for each in beside if each.device_pool == name], beside, uses)
+            _pool_wiring(
+                snapshot.pools[name],
+                [each for each in beside if each.device_pool == name],
+                beside,
+                _uses(ledger, name, node),
+            )
             for name in dict.fromkeys(device.device_pool for device in beside)
         ),
     )
@@ -189,32 +177,24 @@ def _notes(node: Node) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
+    state: DeviceState
     holder: str
-    back: bool
 
 
-def _uses(snapshot: Snapshot, now: float) -> Mapping[DeviceID, _Use]:
-    """Who has which device, as the allocator's ledger has it: of two claims that name one device the older."""
-
-    def age(claim: Claim) -> tuple[float, str]:
-        return now if claim.created is None else claim.created, claim.uid
-
-    uses: dict[DeviceID, _Use] = {}
-    for claim in sorted(snapshot.claims, key=age):
-        seen: set[int] = set()
-        for replica in sorted(claim.placed, key=lambda replica: replica.index):
-            holder = f"{claim.namespace}/{claim.name} replica {replica.index}"
-            mine = [device.id for device in replica.devices]
-            lost = len(set(mine)) < len(mine) or any(device in uses for device in mine)
-            again = replica.index in seen
-            seen.add(replica.index)
-            back = claim.deleting or again or lost or replica.state is ReplicaState.RELEASING
-            for device in mine:
-                uses.setdefault(device, _Use(holder, back))
-    for device, hold in snapshot.holds.items():
-        known = uses.get(device)
-        back = hold.kind is HoldKind.RELEASING or (known is not None and known.back)
-        uses[device] = _Use(known.holder if known is not None else hold.holder, back)
+def _uses(ledger: Ledger, pool: str, node: str) -> Mapping[DeviceID, _Use]:
+    """How each device of a pool on a node counts, and who has it."""
+    mine = ledger.pools[pool]
+    position = mine.index.position[node]
+    view = mine.index.views[position]
+    names: dict[int, str] = {}
+    for claim, replica, mask in ledger.users(pool, position):
+        for bit in bits(mask):
+            names.setdefault(bit, f"{claim.namespace}/{claim.name} replica {replica.index}")
+    uses = {}
+    for device, bit in view.bit.items():
+        hold = ledger.holds.get(device)
+        name = names.get(bit, hold.holder if hold is not None else "")
+        uses[device] = _Use(mine.state(position, bit), name)
     return uses
 
 
@@ -315,21 +295,15 @@ class _Tree:
         return ",".join(sorted(map(str, shared))) if shared else f"#{vertex[1]}"
 
     def _leaf(self, device: Device, level: str) -> Leaf:
-        use = self._uses.get(device.id)
-        if device.standing is Standing.MISSING:
-            state = State.MISSING
-        elif use is not None:
-            state = State.RELEASING if use.back else State.ALLOCATED
-        else:
-            state = _STANDING.get(device.standing, State.FREE)
+        use = self._uses[device.id]
         keys = attribute_keys(self._pool, "pciBusID")
         texts = (device.attributes.get(key) for key in keys)
         address = pci_address(next((text for text in texts if isinstance(text, str)), "") or device.hardware_id)
         return Leaf(
             device=device,
             level=level,
-            state=state,
-            holder=use.holder if use is not None else "",
+            state=use.state,
+            holder=use.holder,
             detail=device.standing_detail,
             address=spelling(address) if address else "",
             group=self._group_of.get(device.id, ""),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from adjoin.api import DeviceClaim
-from adjoin.api.defaults import replicas_of
+from adjoin.api.defaults import most_replicas
 from adjoin.api.names import ANNOTATION_CONTAINERS, ANNOTATION_REPLICA, LABEL_CLAIM
 from adjoin.cli.documents import Document
 
@@ -46,13 +46,23 @@ class Template:
     names: tuple[int, ...] = ()
 
 
-def check_workloads(
-    workloads: Iterable[Document], claims: Iterable[DeviceClaim], undriven: Mapping[Named, str] | None = None
-) -> list[str]:
+def undriven_pods(workloads: Iterable[Document], undriven: Mapping[Named, str]) -> Iterator[str]:
+    """Pods of claims that `undriven` names, with a device of theirs that no driver gives to containers: such claims are
+    planned all the same.
+    """
+    for template in (template for document in workloads for template in templates(document)):
+        name = _mapping(template.metadata.get("labels")).get(LABEL_CLAIM)
+        device = undriven.get((template.namespace, str(name)))
+        if device is not None and template.pods:
+            yield (
+                f"{template.owner}: device {device} of DeviceClaim {template.namespace}/{name} has no driver that "
+                "could give it to a container: what a pool lists itself or counts can be planned with only"
+            )
+
+
+def check_workloads(workloads: Iterable[Document], claims: Iterable[DeviceClaim]) -> list[str]:
     """What is wrong with the pods of `workloads`, in their order; then claims that have too few replicas for all of
     them.
-
-    `undriven` names for claims whose place has devices without a driver one of these.
     """
     known = {(claim.metadata.namespace or "", claim.metadata.name): claim for claim in claims}
     problems: list[str] = []
@@ -66,15 +76,9 @@ def check_workloads(
             problems.append(f"{template.owner}: label {LABEL_CLAIM}: no DeviceClaim {template.namespace}/{name}")
             continue
         wanted.setdefault((template.namespace, str(name)), []).append(template)
-        device = (undriven or {}).get((template.namespace, str(name)))
-        if device is not None and template.pods:
-            problems.append(
-                f"{template.owner}: device {device} of DeviceClaim {template.namespace}/{name} has no driver that "
-                "could give it to a container: what a pool lists itself or counts can be planned with only"
-            )
         problems += [f"{template.owner}: {problem}" for problem in _check(template, claim)]
     for (namespace, name), users in wanted.items():
-        pods, replicas = sum(user.pods for user in users), replicas_of(known[namespace, name].spec)
+        pods, replicas = sum(user.pods for user in users), most_replicas(known[namespace, name].spec)
         if pods > replicas:
             owners = ", ".join(dict.fromkeys(user.owner for user in users))
             problems.append(
@@ -132,7 +136,7 @@ def _check(template: Template, claim: DeviceClaim) -> Iterator[str]:
         yield from _check_containers(str(containers), template, claim)
     replica = annotations.get(ANNOTATION_REPLICA)
     if replica is not None:
-        text, replicas = str(replica), replicas_of(claim.spec)
+        text, replicas = str(replica), most_replicas(claim.spec)
         if not (text.isascii() and text.isdigit()) or int(text) >= replicas:
             yield f"annotation {ANNOTATION_REPLICA}: {text!r}: must be 0 to {replicas - 1}, a replica of the claim"
 

@@ -5,26 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from adjoin.api.claim_status import Phase
+from adjoin.api.claim_status import HookPhase, Phase, ReleasedReason
 from adjoin.api.names import FINALIZER
 from adjoin.api.pool_policy import Guard
+from adjoin.decision.lost import forsaken, with_loss
 from adjoin.decision.passage import Passage, pass_on
+from adjoin.decision.regain import RECLAIMED
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
-from adjoin.delivery import Cargo, Notice, assign, begin, event_step, hand_over, parts, pod_patch
+from adjoin.delivery import (
+    Cargo,
+    Notice,
+    assign,
+    begin,
+    event_step,
+    excuses,
+    hand_over,
+    parts,
+    pod_patch,
+    servable,
+)
 from adjoin.facts import ClaimFacts, PodFacts, PoolFacts
-from adjoin.holdings import read_evictions, read_placed
+from adjoin.holdings import read_evictions, read_placed, released_reason
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.inventory import Inventory, asked_pool
 from adjoin.lifecycle import (
     Member,
+    Review,
     add_finalizer,
     drop_finalizer,
     enter,
     entries,
     evicting,
     read_runs,
+    release_due,
     review,
-    runs_out_at,
 )
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
@@ -40,15 +54,20 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     meta, now = claim.meta, scene.now
     lost, evicted = scene.lost.get(meta.uid, {}), scene.evicted.get(meta.uid)
     leaving = evicting(claim) | (evicted.indexes if evicted is not None else frozenset())
-    given_up = scene.abandoned.get(meta.uid, frozenset())
-    found = review(claim, scene.relations, scene.inventory, lost, now, leaving, given_up)
+    given_up = scene.abandoned.get(meta.uid, frozenset()) | forsaken(claim, scene)
+    wanted = scene.wanted(claim)
+    found = review(claim, scene.relations, scene.inventory, lost, now, leaving, given_up, wanted=wanted)
     work.wake(found.wake_at)
     plan = scene.plan.claims.get(ClaimUID(meta.uid))
     new = _fresh(claim, found.members, plan, scene)
     pool_name = asked_pool(claim, scene.inventory.default_pool)
     pool = scene.relations.pools.get(pool_name)
     standing = sorted((*(_renamed(member, scene.inventory) for member in found.members), *new), key=_index)
-    troubles = _troubles(standing, scene.inventory.pools.get(pool_name), scene)
+    troubles = _troubles(standing, scene.inventory.pools.get(pool_name), pool, scene)
+    standing = [with_loss(member, troubles[member.index].absent, pool, scene, work) for member in standing]
+    standing = [_with_cause(member, troubles[member.index]) for member in standing]
+    for trouble in troubles.values():
+        work.wake(trouble.wake_at)
     passed = _pass_on(claim, standing, troubles, leaving, pool, scene, work)
     members = tuple(each.member for each in passed if each.member is not None)
     if found.unused and not members and meta.deleting is not None:
@@ -61,14 +80,25 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     ailing, blocked = _health(members, troubles, pool is not None, scene)
     if evicted is not None and evicted.indexes <= evicting(claim):
         evicted = None
-    end = runs_out_at(claim)
-    work.wake(end)
-    over = end is not None and end <= now
-    failures = standing_failures(claim, members, [each.failure for each in passed if each.failure is not None])
-    waits = [each.waits for each in passed if each.waits]
-    status = claim_status(claim, members, plan, scene.boot_ids, ailing, now, evicted, over, failures, waits)
-    patch = merge_patch(claim.status, status)
-    if patch and not fresh and gist(status) == gist(claim.status):
+    released = _released(claim, found, pool, scene, work)
+    failed = [each.failure for each in passed if each.failure is not None]
+    failures = standing_failures(claim, members, wanted, failed)
+    status = claim_status(
+        claim,
+        members,
+        plan,
+        scene.boot_ids,
+        ailing,
+        now,
+        wanted=wanted,
+        evicted=evicted,
+        released=released,
+        failures=failures,
+        waits=[each.waits for each in passed if each.waits],
+    )
+    regained = scene.regained.get(meta.uid)
+    patch = merge_patch(claim.status if regained is None else regained.stored, status)
+    if patch and not fresh and regained is None and gist(status) == gist(claim.status):
         due, next_turn = turn(meta.uid, CLAIM_WORDS_SECONDS, now)
         if not due:
             work.wake(next_turn)
@@ -86,6 +116,7 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     served = _serve(claim, members, found.users, blocked, pool_name, scene, work)
     steps += served
     notices = [notice for each in passed for notice in each.notices]
+    notices += regained.notices(meta.version) if regained is not None else []
     notice = claim_notice(claim, status, fresh) if patch else None
     notices += [notice] if notice is not None else []
     steps += [event_step(Kind.DEVICE_CLAIM, meta, each, "Decide", now) for each in notices]
@@ -94,12 +125,16 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     held_for = status.get("nominated") != claim.status.get("nominated")
     hooked = begun or any(member.runs != read_runs(member.entry.get("hooks")) for member in members)
     order = ORDER_SHOW
-    if fresh or served or held_for:
+    corrections = [(Kind.DEVICE_CLAIM.value.kind, RECLAIMED)] * (len(regained.found.entries) if regained else 0)
+    if fresh or served or held_for or regained:
         order = ORDER_PLACE
     elif found.removals or freed or hooked:
         order = ORDER_RELEASE
     why = "place" if fresh else "deliver" if served else "release" if found.removals or freed else "show claim"
-    work.want(meta.uid, why, steps, order, status if patch else None)
+    work.want(meta.uid, why, steps, order, status if patch else None, corrections)
+    for uid, hitch in regained.found.refused.items() if regained is not None else ():
+        text = f"the pod has devices that DeviceClaim {meta.name} does not name any more: {hitch}; delete the pod"
+        _tell(scene.view.pods[uid], Notice("NotReclaimed", text, warning=True, key=hitch), scene, work)
     for each in passed:
         for told in each.notices:
             _tell_waiting(claim, told, scene, work)
@@ -110,6 +145,32 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
             work.want(step.uid, step.verb.value, (step,), ORDER_RELEASE)
             if step.verb is Verb.EVICT and step.uid in scene.view.refused:
                 _tell_refused(claim, step, scene, work)
+
+
+def _with_cause(member: Member, trouble: Trouble) -> Member:
+    """A replica that was given up, with which of its devices are the cause."""
+    if member.state is not ReplicaState.FAILED or member.lost:
+        return member
+    words = [f"{text} (missing)" for text in trouble.missing] + list(trouble.unhealthy)
+    failed = any(run.phase is HookPhase.FAILED for run in member.runs)
+    return replace(member, cause="; ".join(words)) if words and not failed else member
+
+
+def _released(claim: ClaimFacts, found: Review, pool: PoolFacts | None, scene: Scene, work: Work) -> str:
+    """Why the claim is released, from now on or already, or "". One that was idle comes back for a pod that could have
+    a replica of it, once everything of before is gone."""
+    pods = scene.relations.pods.get((claim.meta.namespace, claim.meta.name), ())
+    before = released_reason(claim)
+    awaited = False
+    if pool is not None and claim.claim.spec.idle_timeout is not None:
+        layout = parts(claim.claim, pool.pool)
+        awaited = any(servable(claim, pod, layout, scene.relations) for pod in pods)
+    if before:
+        back = before == ReleasedReason.IDLE and awaited and not found.members and found.unused
+        return "" if back else before
+    reason, wake_at = release_due(claim, found, pods, awaited=awaited, now=scene.now)
+    work.wake(wake_at)
+    return reason.value if reason is not None else ""
 
 
 def _index(member: Member) -> int:
@@ -196,16 +257,24 @@ class Trouble:
         unhealthy: Devices that are tainted or in quarantine, in words.
         blocked: Why no pod may start on it now, None for a sound one; "" where that is not worth telling.
         obstacle: Why nothing may be begun on its devices now, or "".
+        absent: A device is missing, whether or not that is worth telling yet.
+        wake_at: When what is not worth telling yet will be, or None.
     """
 
     missing: tuple[str, ...] = ()
     unhealthy: tuple[str, ...] = ()
     blocked: str | None = None
     obstacle: str = ""
+    absent: bool = False
+    wake_at: float | None = None
 
 
-def _troubles(members: Sequence[Member], pool: Pool | None, scene: Scene) -> dict[int, Trouble]:
-    """What is wrong with each replica, by index."""
+def _troubles(
+    members: Sequence[Member], pool: Pool | None, facts: PoolFacts | None, scene: Scene
+) -> dict[int, Trouble]:
+    """What is wrong with each replica, by index. Of a driver that is silent for less than its grace nothing is said:
+    it publishes nothing while its kubelet is started anew."""
+    hushed = scene.hushed(facts)
     found: dict[int, Trouble] = {}
     for member in members:
         if pool is None:
@@ -215,8 +284,14 @@ def _troubles(members: Sequence[Member], pool: Pool | None, scene: Scene) -> dic
         missing: list[str] = []
         unhealthy: list[str] = []
         why = _node_trouble(member.node, node, pool)
-        unguarded = False
+        unguarded, absent = False, ""
+        silent_until: list[float] = []
         for placed, device in _devices(member, scene.inventory):
+            if device is not None and device.standing is Standing.MISSING:
+                absent = absent or f"device {placed} is missing"
+                if (placed.driver, placed.pool) in hushed:
+                    silent_until.append(hushed[placed.driver, placed.pool])
+                    continue
             if device is None or device.standing is Standing.MISSING:
                 missing.append(f"{placed} on {member.node}")
                 why = why or f"device {placed} is missing"
@@ -230,7 +305,10 @@ def _troubles(members: Sequence[Member], pool: Pool | None, scene: Scene) -> dic
         obstacle = f"node {member.node} is not ready" if unready else ""
         if unguarded and not obstacle:
             obstacle = "its devices are not guarded yet"
-        found[member.index] = Trouble(tuple(missing), tuple(unhealthy), why or ("" if unguarded else None), obstacle)
+        obstacle = obstacle or absent
+        blocked = why or ("" if unguarded or silent_until else None)
+        wake_at = min(silent_until, default=None)
+        found[member.index] = Trouble(tuple(missing), tuple(unhealthy), blocked, obstacle, bool(absent), wake_at)
     return found
 
 
@@ -298,13 +376,12 @@ def _serve(
     if pool is None:
         return []
     layout = parts(claim.claim, pool.pool)
-    assignment = assign(claim, members, users, blocked, layout, scene.relations)
-    guarded = pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE
+    assignment = assign(claim, members, users, blocked, layout, scene.relations, scene.wanted(claim))
     made: list[Step] = []
     opened: list[Step] = []
     notices = list(assignment.notices)
     for member, pod in assignment.pairs:
-        cargo = _cargo(claim, member, pool_name, guarded, scene.inventory)
+        cargo = _cargo(claim, member, pool, scene.inventory)
         if cargo is None:
             continue
         handover = hand_over(cargo, pod, layout, scene.relations, scene.now)
@@ -323,7 +400,7 @@ def _serve(
     return made + opened
 
 
-def _cargo(claim: ClaimFacts, member: Member, pool: str, guarded: bool, inventory: Inventory) -> Cargo | None:
+def _cargo(claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Inventory) -> Cargo | None:
     """What the replica hands over, or None when a device of it is not there today."""
     by_request: dict[str, list[Device]] = {request.name: [] for request in claim.claim.spec.requests}
     for each in _placed(member):
@@ -335,7 +412,9 @@ def _cargo(claim: ClaimFacts, member: Member, pool: str, guarded: bool, inventor
     ids = (device.id for group in by_request.values() for device in group)
     bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
     shared = tuple(dict.fromkeys(each.request for each in _placed(member) if each.share is not None))
-    return Cargo(claim, member.index, member.node, devices, pool, guarded, bindings, shared)
+    guarded = pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE
+    excused = excuses(pool.pool.spec.health.rules)
+    return Cargo(claim, member.index, member.node, devices, pool.meta.name, guarded, bindings, shared, excused)
 
 
 def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:

@@ -9,22 +9,25 @@ from adjoin.api.claim_status import HookPhase
 from adjoin.api.pool_policy import Guard
 from adjoin.cache import View
 from adjoin.decision.claims import decide_claim, tell_lost_pods
-from adjoin.decision.leftovers import clear_away
+from adjoin.decision.health import silent_entries, tell_excused
+from adjoin.decision.leftovers import clear_away, clear_orphans
 from adjoin.decision.memory import Settled, facts_of, nodes_of, same
 from adjoin.decision.pools import held, show_pool
 from adjoin.decision.quarantine import decide_quarantine
-from adjoin.decision.scene import ORDER_GUARD, ORDER_RELEASE, Scene, Work
+from adjoin.decision.regain import regain
+from adjoin.decision.scene import ORDER_GUARD, Scene, Work
 from adjoin.decision.shares import decide_share
 from adjoin.delivery import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.facts import ClaimFacts, PoolFacts, TaintRuleFacts
 from adjoin.intents import Intent
-from adjoin.inventory import InventoryBuilder, asked_pool, changed_keys, read_locked
-from adjoin.lifecycle import contested, entries, given_up, orphans, relate
+from adjoin.inventory import IDLE_CLEAN, InventoryBuilder, asked_pool, changed_keys, overdue, read_locked
+from adjoin.lifecycle import contested, entries, followed_pods, given_up, relate
 from adjoin.snapshot import SnapshotBuilder
 from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as make_plan
 from adjoin_allocator.model import Device
+from adjoin_allocator.overdrawn import overdrawn
 from adjoin_allocator.results import Plan
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import Standing
@@ -58,6 +61,11 @@ def _evicted(plan: Plan, view: View) -> dict[str, Evicted]:
     return found
 
 
+def _locked(pool: PoolFacts) -> frozenset[str]:
+    """Devices that the pool's status says to be in quarantine because something is wrong with them."""
+    return frozenset(each.key for each in read_locked(pool.status) if each.reason != IDLE_CLEAN)
+
+
 class Decider:
     """Decides on successive views of one cluster."""
 
@@ -83,8 +91,16 @@ class Decider:
         4. What claims left behind: ResourceClaims without an owner, pods without a claim.
         """
         rules, next_in_force = in_force(view.taint_rules, now)
-        inventory = self._inventory.build(view if rules is view.taint_rules else replace(view, taint_rules=rules))
-        snapshot = self._snapshots.build(view, inventory)
+        late, next_late = overdue(view.pools.values(), now)
+        seen = view if rules is view.taint_rules else replace(view, taint_rules=rules)
+        inventory = self._inventory.build(seen, late)
+        relations = relate(view)
+        claims, regained = regain(view, relations, inventory, now)
+        if claims is not view.claims:
+            view, seen = replace(view, claims=claims), replace(seen, claims=claims)
+            inventory, relations = self._inventory.build(seen, late), relate(view)
+        followed = followed_pods(view, relations, inventory)
+        snapshot = self._snapshots.build(view, inventory, followed)
         plan = make_plan(snapshot, now, self._memo)
         abandoned, next_abandoned = given_up(view, inventory, now)
         scene = Scene(
@@ -92,25 +108,29 @@ class Decider:
             inventory=inventory,
             plan=plan,
             fragmentation=self._fragmentation.measure(plan),
-            relations=relate(view),
+            relations=relations,
+            regained=regained,
             lost=contested(snapshot.claims, {uid: each.conflicts for uid, each in plan.claims.items()}, snapshot.holds),
             boot_ids={name: facts.boot_id for name, facts in view.nodes.items()},
             now=now,
             evicted=_evicted(plan, view),
             snapshot=snapshot,
             abandoned=abandoned,
-            locked={uid: frozenset(each.key for each in read_locked(pool.status)) for uid, pool in view.pools.items()},
+            locked={uid: _locked(pool) for uid, pool in view.pools.items()},
+            followed=followed,
         )
         work = Work(view.busy)
         work.wake(next_in_force)
         work.wake(next_abandoned)
+        work.wake(next_late)
         self._pools(scene, work)
+        over = overdrawn(snapshot, plan)
         for share in sorted(view.shares.values(), key=lambda each: (each.meta.name, each.meta.uid)):
             if share.meta.uid not in view.busy:
-                decide_share(share, snapshot.shares.get(share.meta.name), scene, work)
+                name = share.meta.name
+                decide_share(share, snapshot.shares.get(name), over.get(name, ""), scene, work)
         self._claims(scene, work)
-        for uid, steps in orphans(scene.relations, view.claims, view.busy, now).items():
-            work.want(uid, "clear away", steps, ORDER_RELEASE)
+        clear_orphans(scene, work)
         clear_away(scene, work)
         tell_lost_pods(scene, work)
         intents = tuple(sorted(work.intents, key=lambda each: each.order))
@@ -154,20 +174,24 @@ class Decider:
                 work.want(pool.meta.uid, "let go", release_pool(pool, mine), ORDER_GUARD)
                 continue
             suspects = [claim for claim in self._suspects(scene) if asked_pool(claim, default) == pool.meta.name]
-            show_pool(pool, decide_quarantine(pool, suspects, scene), scene, work)
+            show_pool(pool, decide_quarantine(pool, suspects, scene), silent_entries(pool, scene, work), scene, work)
+            tell_excused(pool, scene, work)
             guard = self._guard(pool, mine, scene)
             work.wake(guard.wake_at)
             for name, steps in guard.batches.items():
                 work.want(f"{pool.meta.uid}/guard/{name}", "guard", steps, ORDER_GUARD)
 
     def _suspects(self, scene: Scene) -> list[ClaimFacts]:
-        """Claims whose status tells of a hook that failed for good, or of a node that is given up."""
+        """Claims whose status tells of a hook that failed for good, of a device that is lost, or of a node that is
+        given up."""
         claims = scene.view.claims
         if claims is not self._watched:
             for uid in changed_keys(self._watched, claims):
                 claim = claims.get(uid)
                 failed = claim is not None and any(
-                    run.get("phase") == HookPhase.FAILED for entry in entries(claim) for run in entry.get("hooks") or ()
+                    entry.get("lostSince")
+                    or any(run.get("phase") == HookPhase.FAILED for run in entry.get("hooks") or ())
+                    for entry in entries(claim)
                 )
                 (self._failed.add if failed else self._failed.discard)(uid)
             self._watched = claims

@@ -10,11 +10,25 @@ from __future__ import annotations
 from adjoin.api.claim_status import HookPhase
 from adjoin.decision.passage import errand_of
 from adjoin.decision.scene import ORDER_RELEASE, Scene, Work
+from adjoin.delivery import Notice, event_step
 from adjoin.facts import PoolFacts
 from adjoin.intents import Kind, Step, Verb
 from adjoin.inventory import asked_pool, read_locked
 from adjoin.jobs import JobFacts
-from adjoin.lifecycle import Errand, Run, drop_finalizer, entries, read_runs
+from adjoin.lifecycle import Errand, Run, drop_finalizer, entries, orphans, read_runs
+
+
+def clear_orphans(scene: Scene, work: Work) -> None:
+    """Removes our ResourceClaims whose DeviceClaim is gone. That one is deleted is said, and counted."""
+    view, kind = scene.view, Kind.RESOURCE_CLAIM
+    for uid, steps in orphans(scene.relations, view.claims, view.busy, scene.now).items():
+        if all(step.verb is not Verb.DELETE for step in steps):
+            work.want(uid, "clear away", steps, ORDER_RELEASE)
+            continue
+        meta = view.resource_claims[uid].meta
+        text = f"the DeviceClaim that it was made for (UID {view.resource_claims[uid].owner}) is gone"
+        told = event_step(kind, meta, Notice("OrphanRemoved", text), "Sweep", scene.now)
+        work.want(uid, "clear away", (*steps, told), ORDER_RELEASE, corrections=[(kind.value.kind, "orphaned")])
 
 
 def clear_away(scene: Scene, work: Work) -> None:
@@ -27,7 +41,16 @@ def clear_away(scene: Scene, work: Work) -> None:
             # What does not say whose run it is was not made by us.
             continue
         if not _needed(job, scene):
-            work.want(job.meta.uid, "clear away", _remove(job, scene), ORDER_RELEASE)
+            steps = _remove(job, scene)
+            known = job.run.subject in view.claims or job.run.subject in view.pools
+            if known or job.meta.deleting is not None or not scene.relations.workshop.active(job):
+                work.want(job.meta.uid, "clear away", steps, ORDER_RELEASE)
+                continue
+            # It still runs, for somebody who is gone.
+            notice = Notice("OrphanRemoved", f"what it was made for (UID {job.run.subject}) is gone")
+            steps = (*steps, event_step(Kind.JOB, job.meta, notice, "Sweep", scene.now))
+            found = [(Kind.JOB.value.kind, "orphaned")]
+            work.want(job.meta.uid, "clear away", steps, ORDER_RELEASE, corrections=found)
     for claim in sorted(view.resource_claims.values(), key=lambda each: each.meta.name):
         meta = claim.meta
         if not claim.hook or meta.namespace != view.namespace or meta.deleting is not None:
@@ -66,7 +89,7 @@ def _runs_of(job: JobFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]
 def _recoveries(pool: PoolFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:
     return [
         (
-            Errand(pool.meta.uid, -1, locked.key, locked.since, scene.boot_ids.get(locked.node, ""), pool.meta.uid),
+            Errand(pool.meta.uid, -1, locked.key, locked.stay, scene.boot_ids.get(locked.node, ""), pool.meta.uid),
             read_runs(locked.entry.get("hooks")),
         )
         for locked in read_locked(pool.status)

@@ -63,6 +63,7 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
         scene.plan.claims.get(ClaimUID(meta.uid)),
         scene.lost.get(meta.uid),
         scene.evicted.get(meta.uid),
+        scene.followed.get(meta.uid),
         *(scene.view.claims.get(each.by) for each in read_evictions(claim.status)),
         pool,
         relations.pools.get(pool),
@@ -73,11 +74,13 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
     for pod in pods:
         for name in pod.resource_claims:
             facts.append(relations.resource_claims.get((meta.namespace, name)))
-    if relations.lingering:
-        facts += [relations.lingering.get(each.labels.get(LABEL_POD, "")) for each in owned]
+    if relations.forced:
+        users = [each.labels.get(LABEL_POD, "") for each in owned]
+        facts += [relations.lingering.get(uid) for uid in users] + [relations.forced.get(uid) for uid in users]
         facts += relations.ghosts.get((meta.namespace, meta.name), ())
     facts += [
         scene.abandoned.get(meta.uid),
+        inventory.silences.get(pool),
         scene.locked.get(pool_uid) if (pool_uid := _uid(relations, pool)) else None,
     ]
     if relations.hook_claims:

@@ -17,12 +17,14 @@ from typing import Final
 
 from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.defaults import device_of
-from adjoin.api.pool_policy import Guard, Hook
+from adjoin.api.names import DRIVER
+from adjoin.api.pool_policy import Guard, Hook, Recovery
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task
-from adjoin.facts import ClaimFacts, PoolFacts, Raw
+from adjoin.facts import ClaimFacts, PoolFacts, Raw, timestamp
 from adjoin.holdings import read_placed
 from adjoin.intents import Step
+from adjoin.inventory import grace_of
 from adjoin.lifecycle import (
     Errand,
     Member,
@@ -38,7 +40,7 @@ from adjoin.lifecycle import (
     sentence,
 )
 from adjoin_allocator.model import Device, PlacedDevice
-from adjoin_allocator.terms import DeviceType, HoldKind, ReplicaState, Standing
+from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
 
 INIT_FAILED: Final = "InitFailed"
 NEEDS_RESET: Final = "NeedsReset"
@@ -155,6 +157,30 @@ class _Case:
             for each in hook_claims.get(device, ())
         )
 
+    def missing(self, placed: PlacedDevice) -> bool:
+        """Whether its driver does not publish the device now."""
+        inventory = self.scene.inventory
+        device = inventory.device(self.node, inventory.current(self.node, placed))
+        return device is not None and device.standing is Standing.MISSING and placed.id.driver != DRIVER
+
+    def replaced(self, placed: PlacedDevice) -> bool:
+        """Whether other hardware is in the device's place: there is nothing left to be cleaned."""
+        return self.missing(placed) and self.scene.inventory.replaced_by(self.node, placed) is not None
+
+    def lost_at(self) -> float | None:
+        """When devices that are missing count as lost, None while none is, as far as the status remembers."""
+        since = timestamp(self.entry.get("lostSince"))
+        return None if since is None or self.pool is None else since + grace_of(self.pool)
+
+    def lost(self) -> tuple[tuple[PlacedDevice, str], ...]:
+        """Devices that have been missing for longer than the pool's grace while nobody used them."""
+        at = self.lost_at()
+        if at is None or at > self.scene.now:
+            return ()
+        return tuple(
+            (placed, name) for placed, name in self.devices if self.missing(placed) and not self.replaced(placed)
+        )
+
     def task(self, run: Run, hooks: Sequence[Hook], devices: Sequence[tuple[PlacedDevice, str]]) -> Task:
         assert self.pool is not None
         hook = next(each for each in hooks if each.name == run.hook)
@@ -210,7 +236,8 @@ def errand_of(claim: ClaimFacts, entry: Raw, pool: PoolFacts, boot_id: str) -> E
         subject=claim.meta.uid,
         index=int(entry.get("index") or 0),
         device="",
-        allocation=f"{entry.get('node')}/{entry.get('allocatedAt')}",
+        # Hooks run once in a hold on the devices, and once more for every pod that they are cleaned after.
+        allocation="/".join(str(entry[key]) for key in ("node", "allocatedAt", "served") if entry.get(key)),
         boot_id=boot_id,
         owner=pool.meta.uid,
     )
@@ -263,10 +290,18 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
     """A replica that stays: its init hooks, where they are due."""
     scene, entry = case.scene, member.entry
     stored = entry.get("state")
+    left, cleaning = _left(case, member), stored == ReplicaState.INITIALIZING and _cleans(member.runs)
+    if left or cleaning:
+        begun = cleaning or _cleans_between(case)
+        cleaned = _clean_between(case, member, obstacle, anew=left) if begun else member
+        if isinstance(cleaned, Passage):
+            return cleaned
+        member = cleaned
     hooks = case.hooks(HookStage.INIT, case.devices)
     boot_id, before = scene.boot_ids.get(member.node, ""), str(entry.get("bootID") or "")
     rebooted = bool(boot_id and before and boot_id != before)
-    due = stored in (ReplicaState.ALLOCATED, ReplicaState.INITIALIZING) or rebooted
+    unready = (ReplicaState.ALLOCATED, ReplicaState.INITIALIZING)
+    due = stored in unready or member.state in unready or rebooted
     if not due:
         return Passage(member)
     if not hooks:
@@ -290,10 +325,53 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
     if progress.verdict is Verdict.FAILED:
         return Passage(replace(passed, state=ReplicaState.FAILED, leaving=True), notices=notices)
     begun = any(run.stage is HookStage.INIT and run.boot_id == boot_id for run in progress.runs)
-    state = ReplicaState.INITIALIZING if begun or rebooted else ReplicaState.ALLOCATED
+    again = rebooted or bool(entry.get("served"))
+    state = ReplicaState.INITIALIZING if begun or again else ReplicaState.ALLOCATED
     tasks = (case.task(progress.begin, hooks, case.devices),) if progress.begin is not None else ()
     waits = progress.trouble or obstacle
     return Passage(replace(passed, state=state), tasks, notices, progress.wake_at, waits=waits)
+
+
+def _left(case: _Case, member: Member) -> bool:
+    """The last pod of a replica that stays has just left it."""
+    return member.entry.get("state") == ReplicaState.IN_USE and not member.uses
+
+
+def _cleans(runs: Sequence[Run]) -> bool:
+    """The records of a replica that stays tell of a cleaning between two pods. They are there before it is begun."""
+    return any(run.stage is HookStage.CLEANUP for run in runs)
+
+
+def _cleans_between(case: _Case) -> bool:
+    return case.pool is not None and case.pool.pool.spec.lifecycle.clean_between_restarts
+
+
+def _clean_between(case: _Case, member: Member, obstacle: str, *, anew: bool) -> Passage | Member:
+    """A replica that stays, between two pods: its devices are cleaned, and then prepared, before the next one may have
+    them. Returns the replica as it goes on to be prepared once they are clean, or where nothing cleans them."""
+    hooks = case.hooks(HookStage.CLEANUP, case.devices)
+    ready = replace(member, runs=(), state=ReplicaState.INITIALIZING)
+    if not hooks:
+        return member if anew else ready
+    runs = (Run(hooks[0].name, HookStage.CLEANUP, HookPhase.PENDING),) if anew else member.runs
+    progress = advance(
+        case.errand(),
+        HookStage.CLEANUP,
+        hooks,
+        runs,
+        case.scene.relations.workshop,
+        case.scene.now,
+        paused=bool(obstacle),
+        occupied=case.occupied(),
+    )
+    notices = _said(case, replace(member, runs=runs), progress, hooks, HookStage.CLEANUP)
+    passed = replace(member, runs=progress.runs, state=ReplicaState.INITIALIZING)
+    if progress.verdict is Verdict.SUCCEEDED:
+        return ready
+    if progress.verdict is Verdict.FAILED:
+        return Passage(replace(passed, state=ReplicaState.FAILED, leaving=True), notices=notices)
+    tasks = (case.task(progress.begin, hooks, case.devices),) if progress.begin is not None else ()
+    return Passage(passed, tasks, notices, progress.wake_at, waits=progress.trouble or obstacle)
 
 
 def _rebooted(member: Member) -> Passage:
@@ -327,14 +405,27 @@ def _clean(case: _Case, member: Member, obstacle: str) -> Passage:
     """A replica that nobody uses any more: its cleanup hooks, and then it is gone."""
     scene = case.scene
     faults = faults_of(case.claim, member.entry, member.runs, scene, case.pool)
-    guilty = {fault.placed.id for fault in faults}
     at_large = [fault for fault in faults if not scene.quarantined(case.pool, fault.placed)]
+    # What is in quarantine is cleaned there, before it comes out.
+    spared = {fault.placed.id for fault in faults}
+    spared |= {placed.id for placed, _ in case.devices if scene.quarantined(case.pool, placed) or case.replaced(placed)}
     elsewhere = _held_by_others(case) if member.lost else frozenset()
-    dirty = [(placed, name) for placed, name in case.dirty() if placed.id not in elsewhere | guilty]
-    hooks = case.hooks(HookStage.CLEANUP, dirty)
+    dirty = [(placed, name) for placed, name in case.dirty() if placed.id not in elsewhere | spared]
+    # One that failed and said on which devices has done its work on the others.
+    failed = {run.hook for run in member.runs if run.stage is HookStage.CLEANUP and run.phase is HookPhase.FAILED}
+    hooks = tuple(hook for hook in case.hooks(HookStage.CLEANUP, dirty) if hook.name not in failed)
+    if failed and at_large:
+        return Passage(member)
+    gone = node_gone(scene.inventory.nodes.get(member.node))
+    lost = {placed.id for placed, _ in case.lost()}
+    absent = [placed for placed, _ in dirty if case.missing(placed) and placed.id not in lost]
+    if absent and not gone and case.pool is not None:
+        # It comes back, or it is lost: nobody has seen yet what became of it.
+        text = f"device {absent[0].id} on {member.node} is missing; it is waited for"
+        return Passage(member, wake_at=case.lost_at(), waits=text)
     if not hooks or not dirty:
         return Passage(member) if at_large or case.occupied() else _gone(case, member)
-    if node_gone(scene.inventory.nodes.get(member.node)):
+    if gone:
         text = f"replica {member.index}: its devices are not cleaned, since node {member.node} is gone"
         return _gone(case, member, Notice("CleanupSkipped", text, key=f"{member.index}/{_since(member)}"))
     progress = advance(
@@ -382,25 +473,14 @@ def _gone(case: _Case, member: Member, *notices: Notice) -> Passage:
 
 def _held_by_others(case: _Case) -> frozenset[object]:
     """Devices that another claim has as well: cleaning them would clean what is in use."""
-    snapshot = case.scene.snapshot
-    foreign = {id_ for id_, hold in snapshot.holds.items() if hold.kind is HoldKind.FOREIGN}
-    return frozenset(
-        foreign
-        | {
-            device.id
-            for claim in snapshot.claims
-            if claim.uid != case.claim.meta.uid
-            for replica in claim.placed
-            for device in replica.devices
-        }
-    )
+    return frozenset(case.scene.others(case.claim.meta.uid))
 
 
 def faults_of(
     claim: ClaimFacts, entry: Raw, runs: Sequence[Run], scene: Scene, pool: PoolFacts | None
 ) -> tuple[Fault, ...]:
-    """Devices of a replica that must not be given to anybody: a hook failed on them for good, or their node cannot be
-    reached and they are given up. `runs` are the replica's records."""
+    """Devices of a replica that must not be given to anybody: a hook failed on them for good, their node cannot be
+    reached and they are given up, or they were used and have not come back. `runs` are the replica's records."""
     case = _case(claim, entry, tuple(runs), scene, pool)
     found: dict[object, Fault] = {}
     for run in runs:
@@ -423,7 +503,22 @@ def faults_of(
         for placed, name in case.devices:
             text = f"node {case.node} could not be reached when the devices were given up"
             found.setdefault(placed.id, Fault(placed, name, NODE_UNREACHABLE, text))
+    if claim.meta.deleting is not None or entry.get("state") in (ReplicaState.RELEASING, ReplicaState.FAILED):
+        used = {placed.id for placed, _ in case.dirty()}
+        for placed, name in case.lost():
+            # Where nothing is ever verified or cleaned, there is nothing to be made up for when it is back.
+            if placed.id in used and pool is not None and _verified(pool, name):
+                grace = pool.pool.spec.health.driver_grace
+                text = f"it has been missing for longer than {grace} since it was used last"
+                found.setdefault(placed.id, Fault(placed, name, NEEDS_RESET, text))
     return tuple(found.values())
+
+
+def _verified(pool: PoolFacts, name: str) -> bool:
+    """Whether a device of that name is looked at, by hooks or by somebody, before it is given out again."""
+    lifecycle = pool.pool.spec.lifecycle
+    hooked = any(covers(hook, name) for hook in (*lifecycle.cleanup, *lifecycle.init))
+    return hooked or pool.pool.spec.health.recovery is Recovery.MANUAL
 
 
 def _said(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from adjoin.api.names import ANNOTATION_RELEASE
 from adjoin.decision.quarantine import Quarantine
 from adjoin.decision.scene import ORDER_RELEASE, ORDER_SHOW, Scene, Work, turn
 from adjoin.delivery import begin, event_step
-from adjoin.facts import PoolFacts
+from adjoin.facts import PoolFacts, Raw
 from adjoin.holdings import read_placed
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
 from adjoin.inventory import asked_pool
@@ -41,7 +43,7 @@ def held(pool: PoolFacts, scene: Scene) -> bool:
     )
 
 
-def show_pool(pool: PoolFacts, quarantine: Quarantine, scene: Scene, work: Work) -> None:
+def show_pool(pool: PoolFacts, quarantine: Quarantine, silent: Sequence[Raw], scene: Scene, work: Work) -> None:
     """The pool's status, where it differs, and what its quarantine needs. Counts alone wait for the pool's turn."""
     report = scene.inventory.reports.get(pool.meta.name)
     if report is None:
@@ -55,6 +57,8 @@ def show_pool(pool: PoolFacts, quarantine: Quarantine, scene: Scene, work: Work)
         scene.fragmentation.get(name, {}),
         scene.now,
         quarantine.entries,
+        silent,
+        quarantine.used,
     )
     patch = merge_patch(pool.status, status)
     urgent = quarantine.entries is not None or bool(quarantine.tasks) or quarantine.answered

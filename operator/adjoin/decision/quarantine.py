@@ -10,29 +10,29 @@ Nobody's word but the pool's own decides on devices of the pool, and what others
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from adjoin.api.claim_status import HookStage
-from adjoin.api.names import ANNOTATION_RELEASE, GROUP
+from adjoin.api.claim_status import HookPhase, HookStage
+from adjoin.api.names import ANNOTATION_RELEASE
 from adjoin.api.pool_policy import Guard, Hook, Recovery
-from adjoin.decision.passage import Fault, covers, faults_of, parameters_of
+from adjoin.api.releases import read_releases
+from adjoin.decision.entries import NEEDS_REPLACEMENT, entry_of, rule_entry, rule_owner, way_out
+from adjoin.decision.idle import decide_idle
+from adjoin.decision.passage import NEEDS_RESET, covers, faults_of, parameters_of
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task
 from adjoin.facts import ClaimFacts, PoolFacts, timestamp
-from adjoin.inventory import Locked, device_key, read_locked
-from adjoin.lifecycle import Errand, Verdict, advance, entries, node_gone, read_runs, rfc3339, run_entry, sentence
-from adjoin_allocator.model import Device, DeviceID
+from adjoin.inventory import IDLE_CLEAN, Locked, Tainted, device_key, read_locked
+from adjoin.lifecycle import Errand, Run, Verdict, advance, entries, node_gone, read_runs, rfc3339, run_entry, sentence
+from adjoin_allocator.model import Device, DeviceID, PlacedDevice
 from adjoin_allocator.terms import Standing
 
-OWNER: Final = GROUP
 HOLD_DOWN_SECONDS: Final = 60.0
-"""So long a device stays in quarantine at least: what made it fail may come in bursts."""
+"""So long a device stays in quarantine at least, and after its taint has gone: what made it fail may come in bursts."""
 LONGEST_PAUSE_SECONDS: Final = 3600.0
 """Longest pause between two attempts at recovery; they never end."""
-BY_HAND: Final = "kubectl adjoin release-quarantine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class Quarantine:
 
     Attributes:
         entries: `status.quarantined` as it should stand, None where there is nothing to change.
+        used: `status.used` as it should stand.
         tasks: Attempts to be begun once that stands.
         notices: What the pool's owner should hear.
         answered: The annotation that asks for a release has been acted on.
@@ -48,29 +49,11 @@ class Quarantine:
     """
 
     entries: list[dict[str, Any]] | None = None
+    used: Sequence[Mapping[str, Any]] = ()
     tasks: tuple[Task, ...] = ()
     notices: tuple[Notice, ...] = ()
     answered: bool = False
     wake_at: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """A device that somebody vouches for."""
-
-    device: str
-    reason: str
-
-
-def read_releases(text: str) -> tuple[Release, ...]:
-    """What the annotation asks for. Raises `ValueError` saying what is wrong with it."""
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"is not JSON ({error})") from None
-    if not isinstance(value, list) or not all(isinstance(each, dict) and each.get("device") for each in value):
-        raise ValueError('must be a list such as [{"device": "node-a/gpu-0", "reason": "card reseated"}]')
-    return tuple(Release(str(each["device"]), str(each.get("reason") or "")) for each in value)
 
 
 def names_device(text: str, locked: Locked) -> bool:
@@ -79,73 +62,57 @@ def names_device(text: str, locked: Locked) -> bool:
     return text in {locked.hardware_id, "/".join(device), f"{device.pool}/{device.device}"} - {""}
 
 
-def entry_of(fault: Fault, claim: ClaimFacts, node: str, leave: str, now: float) -> dict[str, Any]:
-    """A new entry of `status.quarantined`."""
-    placed = fault.placed
-    entry: dict[str, Any] = {
-        "driver": placed.id.driver,
-        "pool": placed.id.pool,
-        "device": placed.id.device,
-        "id": placed.hardware_id,
-        "owner": OWNER,
-        "reason": fault.reason,
-        "message": fault.message[:1024],
-        "exit": leave,
-        "since": rfc3339(now),
-        "claimUID": claim.meta.uid,
-        "claim": claim.meta.key,
-        "name": fault.name,
-        "node": node,
-    }
-    return {key: value for key, value in entry.items() if value}
+@dataclass(slots=True)
+class _Findings:
+    """What is gathered while one pool's quarantine is decided."""
 
-
-def way_out(pool: PoolFacts, name: str) -> str:
-    """What ends the quarantine of a device of that name, in words."""
-    lifecycle = pool.pool.spec.lifecycle
-    hooks = [hook.name for hook in (*lifecycle.cleanup, *lifecycle.init) if covers(hook, name)]
-    if pool.pool.spec.health.recovery is Recovery.AUTOMATIC and hooks:
-        return f"{', '.join(dict.fromkeys(hooks))} succeed on it (tried again by itself), or {BY_HAND}"
-    return BY_HAND
+    tasks: list[Task]
+    wakes: list[float]
+    notices: list[Notice]
 
 
 def decide_quarantine(pool: PoolFacts, suspects: Iterable[ClaimFacts], scene: Scene) -> Quarantine:
-    """The quarantine of one pool. `suspects` are its claims whose status tells of something that failed."""
+    """The quarantine of one pool. `suspects` are its claims whose status tells of something that failed or is lost.
+
+    1. What claims could not have prepared or cleaned, or lost, and what a health rule says to be a matter of quarantine
+       goes in.
+    2. What somebody vouches for, what is none of the pool's any more and what has been proven sound comes out.
+    3. The others are brought on by one step.
+    4. Free devices that nobody used for long go in to be cleaned.
+    """
     stored = {locked.key: locked for locked in read_locked(pool.status)}
-    notices: list[Notice] = []
-    made: dict[str, dict[str, Any]] = {}
-    for claim in suspects:
-        for entry in entries(claim):
-            node = str(entry.get("node") or "")
-            for fault in faults_of(claim, entry, read_runs(entry.get("hooks")), scene, pool):
-                key = device_key(fault.placed.hardware_id, fault.placed.id)
-                if key not in stored and key not in made:
-                    made[key] = entry_of(fault, claim, node, way_out(pool, fault.name), scene.now)
-                    text = f"{fault.placed.id} on {node}: {fault.reason}: {fault.message}"
-                    notices.append(Notice("Quarantined", text, warning=True, key=f"{key}/{made[key]['since']}"))
-    released, answered = _released(pool, stored.values(), notices)
+    found = _Findings([], [], [])
+    report = scene.inventory.reports.get(pool.meta.name)
+    tainted = {device_key(each.hardware_id, each.device): each for each in (report.tainted if report else ())}
+    made = _admit(pool, suspects, stored, tainted, scene, found.notices)
+    released, answered = _released(pool, stored.values(), tainted, found.notices)
     kept: list[dict[str, Any]] = []
-    tasks: list[Task] = []
-    wakes: list[float] = []
     held = _held(scene) if stored else frozenset()
     for key, locked in stored.items():
+        if key in made:
+            # Something graver than what it is in for.
+            continue
         if key in released:
             continue
         why = _over(locked, scene)
         if why:
-            notices.append(Notice("QuarantineLifted", f"{locked.device} on {locked.node}: {why}", key=_mark(locked)))
+            text = f"{locked.device} on {locked.node}: {why}"
+            found.notices.append(Notice("QuarantineLifted", text, key=_mark(locked)))
             continue
-        recovered = _recover(pool, locked, scene, held, tasks, wakes, notices)
-        if recovered is not None:
-            kept.append(recovered)
-    listed = [*kept, *made.values()]
+        entry = _bring_on(pool, locked, tainted.get(key), held, scene, found)
+        if entry is not None:
+            kept.append(entry)
+    idle = decide_idle(pool, stored.keys() | made.keys(), _cleaning(stored.values()), scene)
+    found.wakes += [] if idle.wake_at is None else [idle.wake_at]
+    listed = [*kept, *made.values(), *idle.entries]
     changed = listed != [dict(locked.entry) for locked in stored.values()]
     return Quarantine(
         entries=listed if changed else None,
-        tasks=tuple(tasks),
-        notices=tuple(notices),
+        used=idle.used,
+        tasks=tuple(found.tasks),
+        notices=tuple(found.notices),
         answered=answered,
-        wake_at=min(wakes, default=None),
+        wake_at=min(found.wakes, default=None),
     )
 
 
@@ -153,7 +120,52 @@ def _mark(locked: Locked) -> str:
     return f"{locked.key}/{locked.since}"
 
 
-def _released(pool: PoolFacts, stored: Iterable[Locked], notices: list[Notice]) -> tuple[frozenset[str], bool]:
+def _cleaning(stored: Iterable[Locked]) -> int:
+    return sum(locked.reason == IDLE_CLEAN for locked in stored)
+
+
+def _rank(reason: str) -> int:
+    """The graver reason to be in quarantine stands."""
+    return {IDLE_CLEAN: 0, NEEDS_REPLACEMENT: 2}.get(reason, 1)
+
+
+def _admit(
+    pool: PoolFacts,
+    suspects: Iterable[ClaimFacts],
+    stored: Mapping[str, Locked],
+    tainted: Mapping[str, Tainted],
+    scene: Scene,
+    notices: list[Notice],
+) -> dict[str, dict[str, Any]]:
+    """New entries by device key, also of devices that are in quarantine for a lesser reason."""
+    made: dict[str, dict[str, Any]] = {}
+
+    def admit(key: str, entry: dict[str, Any]) -> None:
+        before = stored.get(key)
+        known = str(made[key]["reason"]) if key in made else before.reason if before is not None else None
+        if known is not None and _rank(known) >= _rank(entry["reason"]):
+            return
+        made[key] = entry
+        device = f"{entry['driver']}/{entry['pool']}/{entry['device']}"
+        text = f"{device} on {entry['node']}: {entry['reason']}: {entry['message']}"
+        notices.append(Notice("Quarantined", text, warning=True, key=f"{key}/{entry['since']}"))
+
+    for claim in suspects:
+        for each in entries(claim):
+            node = str(each.get("node") or "")
+            for fault in faults_of(claim, each, read_runs(each.get("hooks")), scene, pool):
+                key = device_key(fault.placed.hardware_id, fault.placed.id)
+                admit(key, entry_of(fault, pool, claim, node, scene))
+    for key, device in tainted.items():
+        symptom = device.gravest
+        if symptom is not None:
+            admit(key, rule_entry(device, symptom, pool, scene))
+    return made
+
+
+def _released(
+    pool: PoolFacts, stored: Iterable[Locked], tainted: Mapping[str, Tainted], notices: list[Notice]
+) -> tuple[frozenset[str], bool]:
     """Devices that somebody vouches for, and whether the annotation has been answered."""
     text = pool.annotations.get(ANNOTATION_RELEASE)
     if not text:
@@ -173,6 +185,13 @@ def _released(pool: PoolFacts, stored: Iterable[Locked], notices: list[Notice]) 
             words = f"{each.device} is not in quarantine"
             notices.append(Notice("ReleaseRefused", words, warning=True, key=f"{version}/{each.device}"))
         for locked in meant:
+            symptom = tainted[locked.key].gravest if locked.key in tainted else None
+            if symptom is not None:
+                words = f"{locked.device} on {locked.node} has {symptom.text}, which keeps it in quarantine"
+                more = "take the taint off, or change the pool's health rule"
+                refusal = f"{version}/{each.device}"
+                notices.append(Notice("ReleaseRefused", f"{words}; {more}", warning=True, key=refusal))
+                continue
             found.add(locked.key)
             words = f"{locked.device} on {locked.node} was released by hand: {each.reason or 'no reason given'}"
             notices.append(Notice("QuarantineLifted", words, key=_mark(locked)))
@@ -194,7 +213,8 @@ def _held(scene: Scene) -> frozenset[DeviceID]:
 def _today(locked: Locked, scene: Scene) -> Device | None:
     """The device as it is today, by its hardware."""
     there = scene.inventory.devices.get(locked.node, ())
-    by_hardware = (each for each in there if locked.hardware_id and each.hardware_id == locked.hardware_id)
+    known = locked.hardware_id
+    by_hardware = (each for each in there if known and scene.inventory.is_hardware(each, known))
     by_name = (each for each in there if not locked.hardware_id and each.id == locked.device)
     return next(by_hardware, None) or next(by_name, None)
 
@@ -205,49 +225,73 @@ def _over(locked: Locked, scene: Scene) -> str:
         return f"node {locked.node} is gone"
     if _today(locked, scene) is not None:
         return ""
-    there = scene.inventory.devices.get(locked.node, ())
-    other = next((each for each in there if each.id == locked.device and each.hardware_id != locked.hardware_id), None)
-    if other is not None and other.standing is not Standing.MISSING:
+    placed = PlacedDevice("", locked.device, locked.hardware_id)
+    other = scene.inventory.replaced_by(locked.node, placed, locked.address)
+    if other is not None:
         return f"{other.hardware_id} is in its place"
     return ""
 
 
-def _recover(
-    pool: PoolFacts,
-    locked: Locked,
-    scene: Scene,
-    held: frozenset[DeviceID],
-    tasks: list[Task],
-    wakes: list[float],
-    notices: list[Notice],
+def _bring_on(
+    pool: PoolFacts, locked: Locked, tainted: Tainted | None, held: Collection[DeviceID], scene: Scene, found: _Findings
 ) -> dict[str, Any] | None:
-    """One step of a device's recovery: its entry as it should stand, None when it has been proven sound."""
+    """One step of a device on its way out: its entry as it should stand, None when it has been proven sound."""
     entry = dict(locked.entry)
     lifecycle, now = pool.pool.spec.lifecycle, scene.now
-    stages: tuple[tuple[HookStage, Sequence[Hook]], ...] = (
-        (HookStage.CLEANUP, [hook for hook in lifecycle.cleanup if covers(hook, locked.name)]),
-        (HookStage.INIT, [hook for hook in lifecycle.init if covers(hook, locked.name)]),
-    )
-    if pool.pool.spec.health.recovery is not Recovery.AUTOMATIC or not any(hooks for _, hooks in stages):
+    device, node = _today(locked, scene), scene.inventory.nodes.get(locked.node)
+    there = device is not None and device.standing is not Standing.MISSING and node is not None and node.ready
+    cleanup = [hook for hook in lifecycle.cleanup if covers(hook, locked.name)]
+    if locked.reason == IDLE_CLEAN:
+        begun = bool(locked.entry.get("hooks"))
+        if not begun and (not there or not cleanup or device is None or device.id in held):
+            # Somebody was faster, or there is nothing to do any more.
+            return None
+        if not there or device is None or device.id in held:
+            return entry
+        return _through(pool, locked, [(HookStage.CLEANUP, cleanup)], device, scene, found)
+    init = [hook for hook in lifecycle.init if covers(hook, locked.name)]
+    if (
+        locked.reason == NEEDS_REPLACEMENT
+        or pool.pool.spec.health.recovery is not Recovery.AUTOMATIC
+        or not (cleanup or init)
+    ):
         return entry
-    device = _today(locked, scene)
-    node = scene.inventory.nodes.get(locked.node)
-    if device is None or device.id in held or node is None or not node.ready or device.standing is Standing.MISSING:
+    if tainted is not None and tainted.ailing is not None:
+        # Whatever was tried before says nothing any more.
+        return {key: value for key, value in entry.items() if key not in ("hooks", "clear")}
+    if not there or device is None or device.id in held:
         return entry
-    since = timestamp(locked.since) or now
+    if not locked.clear and locked.owner.startswith(rule_owner("")):
+        entry["clear"] = rfc3339(now)
+        found.wakes.append(now + HOLD_DOWN_SECONDS)
+        return entry
+    since = max(timestamp(locked.since) or now, timestamp(locked.clear or None) or 0.0)
     if now < since + HOLD_DOWN_SECONDS:
-        wakes.append(since + HOLD_DOWN_SECONDS)
+        found.wakes.append(since + HOLD_DOWN_SECONDS)
         return entry
+    return _through(pool, locked, [(HookStage.CLEANUP, cleanup), (HookStage.INIT, init)], device, scene, found)
+
+
+def _through(
+    pool: PoolFacts,
+    locked: Locked,
+    stages: Sequence[tuple[HookStage, Sequence[Hook]]],
+    device: Device,
+    scene: Scene,
+    found: _Findings,
+) -> dict[str, Any] | None:
+    """One step of a device through hooks."""
+    entry, idle = dict(locked.entry), locked.reason == IDLE_CLEAN
     errand = Errand(
         subject=pool.meta.uid,
         index=-1,
         device=locked.key,
-        allocation=locked.since,
+        allocation=locked.stay,
         boot_id=scene.boot_ids.get(locked.node, ""),
         owner=pool.meta.uid,
     )
-    runs = read_runs(locked.entry.get("hooks"))
-    before = runs
+    runs = before = read_runs(locked.entry.get("hooks"))
+    occupied = [each.meta.name for each in scene.relations.hook_claims.get(device.id, ())]
     for stage, hooks in stages:
         if not hooks:
             continue
@@ -257,34 +301,56 @@ def _recover(
             hooks,
             runs,
             scene.relations.workshop,
-            now,
-            occupied=[each.meta.name for each in scene.relations.hook_claims.get(device.id, ())],
-            patient=LONGEST_PAUSE_SECONDS,
+            scene.now,
+            occupied=occupied,
+            patient=None if idle else LONGEST_PAUSE_SECONDS,
         )
         runs = progress.runs
         if progress.begin is not None:
-            tasks.append(_task(pool, locked, errand, progress.begin, hooks, device, scene))
+            found.tasks.append(_task(pool, locked, errand, progress.begin, hooks, device, scene))
         if progress.wake_at is not None:
-            wakes.append(progress.wake_at)
+            found.wakes.append(progress.wake_at)
         if progress.trouble:
-            notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.trouble))
+            found.notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.trouble))
+        if progress.verdict is Verdict.FAILED:
+            return _unclean(pool, locked, runs, scene, found)
         if progress.verdict is not Verdict.SUCCEEDED:
             break
     else:
-        words = f"{locked.device} on {locked.node}: its hooks succeeded"
-        notices.append(Notice("QuarantineLifted", words, key=_mark(locked)))
+        if occupied:
+            # The last hook's ResourceClaim still has the device; nobody else may before it has not.
+            return _with_runs(entry, runs)
+        if not idle:
+            words = f"{locked.device} on {locked.node}: its hooks succeeded"
+            found.notices.append(Notice("QuarantineLifted", words, key=_mark(locked)))
         return None
     for run in runs:
         old = next((each for each in before if (each.stage, each.hook) == (run.stage, run.hook)), None)
         if old is not None and run.attempt > old.attempt:
             said = sentence(run.message)
-            words = f"recovery of {locked.device} on {locked.node}: hook {run.hook} failed, attempt {old.attempt}"
+            doing = "cleaning" if idle else "recovery"
+            words = f"{doing} of {locked.device} on {locked.node}: hook {run.hook} failed, attempt {old.attempt}"
             key = f"{_mark(locked)}/{run.hook}/{old.attempt}"
-            notices.append(Notice("HookFailed", f"{words}{f': {said}' if said else ''}", warning=True, key=key))
-    entry["hooks"] = [run_entry(run) for run in runs]
-    if not entry["hooks"]:
-        del entry["hooks"]
-    return entry
+            found.notices.append(Notice("HookFailed", f"{words}{f': {said}' if said else ''}", warning=True, key=key))
+    return _with_runs(entry, runs)
+
+
+def _with_runs(entry: dict[str, Any], runs: Sequence[Run]) -> dict[str, Any]:
+    left = {key: value for key, value in entry.items() if key != "hooks"}
+    return {**left, "hooks": [run_entry(run) for run in runs]} if runs else left
+
+
+def _unclean(pool: PoolFacts, locked: Locked, runs: Sequence[Run], scene: Scene, found: _Findings) -> dict[str, Any]:
+    """The entry of an idle device that could not be cleaned."""
+    failed = next(run for run in runs if run.phase is HookPhase.FAILED)
+    said = sentence(failed.message)
+    message = f"hook {failed.hook} failed while nobody used the device{f': {said}' if said else ''}"
+    words = f"{locked.device} on {locked.node}: {NEEDS_RESET}: {message}"
+    since = rfc3339(scene.now)
+    found.notices.append(Notice("Quarantined", words, warning=True, key=f"{locked.key}/{since}"))
+    left = {key: value for key, value in locked.entry.items() if key != "hooks"}
+    changed = {"reason": NEEDS_RESET, "message": message[:1024], "since": since, "exit": way_out(pool, locked.name)}
+    return {**left, **changed}
 
 
 def _task(

@@ -11,16 +11,19 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from adjoin.cache import View
-from adjoin.facts import PoolFacts
+from adjoin.decision.regain import Regained
+from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Intent, Step
-from adjoin.inventory import Inventory, device_key
-from adjoin.lifecycle import Relations
+from adjoin.inventory import Inventory, device_key, grace_of
+from adjoin.lifecycle import Indexes, Relations, wanted_replicas
 from adjoin.status import Evicted
-from adjoin_allocator.model import PlacedDevice
+from adjoin_allocator.model import DeviceID, PlacedDevice
 from adjoin_allocator.results import Plan
 from adjoin_allocator.snapshot import Snapshot
+from adjoin_allocator.terms import HoldKind
 
 ORDER_GUARD, ORDER_RELEASE, ORDER_PLACE, ORDER_SHOW, ORDER_TELL = range(5)
+_NOBODYS = DeviceID("", "", "")
 _WINDOW = 0.25
 """The part of such a period in which the write may happen."""
 
@@ -50,13 +53,19 @@ class Work:
     wakes: list[float] = field(default_factory=list)
 
     def want(
-        self, subject: str, why: str, steps: Iterable[Step], order: int, assume: Mapping[str, object] | None = None
+        self,
+        subject: str,
+        why: str,
+        steps: Iterable[Step],
+        order: int,
+        assume: Mapping[str, object] | None = None,
+        corrections: Iterable[tuple[str, str]] = (),
     ) -> None:
         found = tuple(steps)
         if found and subject in self.busy:
             self.withheld = True
         elif found:
-            self.intents.append(Intent(subject, why, found, assume, order, words=order >= ORDER_SHOW))
+            self.intents.append(Intent(subject, why, found, assume, order, order >= ORDER_SHOW, tuple(corrections)))
 
     def wake(self, at: float | None) -> None:
         if at is not None:
@@ -71,7 +80,9 @@ class Work:
 class Scene:
     """What is the same for all claims of one decision. `fragmentation` is by pool and device name, `evicted` by UID
     of the claim that has to give something, `abandoned` by UID of the claim whose replicas are on nodes that are given
-    up, `locked` by UID of the DevicePool whose status has the devices in quarantine."""
+    up, `locked` by UID of the DevicePool whose status has the devices in quarantine, `followed` by UID of the claim
+    whose pods say which replicas it wants, `regained` by UID of the claim whose status lost replicas (the view names
+    them)."""
 
     view: View
     inventory: Inventory
@@ -85,6 +96,44 @@ class Scene:
     snapshot: Snapshot
     abandoned: Mapping[str, frozenset[int]] = field(default_factory=dict)
     locked: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    followed: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    regained: Mapping[str, Regained] = field(default_factory=dict)
+    _holders: dict[DeviceID, str] = field(default_factory=dict)
+
+    def holder(self, device: DeviceID) -> ClaimFacts | None:
+        """The claim that has the device, by today's name. The first call costs a look at all that is placed."""
+        if not self._holders:
+            self._holders.update(
+                (each.id, claim.uid)
+                for claim in self.snapshot.claims
+                for replica in claim.placed
+                for each in replica.devices
+            )
+            self._holders.setdefault(_NOBODYS, "")
+        return self.view.claims.get(self._holders.get(device, ""))
+
+    def others(self, uid: str) -> frozenset[DeviceID]:
+        """Devices that somebody else than the claim of that UID has. O(placed devices)."""
+        return frozenset(
+            device.id
+            for claim in self.snapshot.claims
+            if claim.uid != uid
+            for replica in claim.placed
+            for device in replica.devices
+        ) | {id_ for id_, hold in self.snapshot.holds.items() if hold.kind is HoldKind.FOREIGN}
+
+    def hushed(self, pool: PoolFacts | None) -> Mapping[tuple[str, str], float]:
+        """Drivers of the pool that are silent, but not for longer than its grace: until when that may last."""
+        silent = self.inventory.silences.get(pool.meta.name, ()) if pool is not None else ()
+        if pool is None or not silent:
+            return {}
+        grace = grace_of(pool)
+        ends = {each.key: (self.now if each.since is None else each.since) + grace for each in silent}
+        return {key: end for key, end in ends.items() if end > self.now}
+
+    def wanted(self, claim: ClaimFacts) -> Indexes:
+        """The replicas that a claim wants now."""
+        return wanted_replicas(claim, self.followed)
 
     def quarantined(self, pool: PoolFacts | None, placed: PlacedDevice) -> bool:
         """Whether the pool's status says already that nobody gets the device."""

@@ -12,8 +12,10 @@ from adjoin.status import merge_patch, share_problem, share_status
 from adjoin_allocator.model import Share
 
 
-def decide_share(share: ShareFacts, known: Share | None, scene: Scene, work: Work) -> None:
-    """Lets a deleted share go once nobody has a part of it any more, and shows what there is to say."""
+def decide_share(share: ShareFacts, known: Share | None, over: str, scene: Scene, work: Work) -> None:
+    """Lets a deleted share go once nobody has a part of it any more, and shows what there is to say; `over` is of what
+    more is in use than it may give.
+    """
     meta = share.meta
     if meta.deleting is not None and not _held(meta.name, scene):
         if FINALIZER in share.finalizers:
@@ -21,7 +23,7 @@ def decide_share(share: ShareFacts, known: Share | None, scene: Scene, work: Wor
         return
     if known is None or known.uid != meta.uid:
         return
-    status = share_status(share, share_problem(share, known, scene.inventory.pools), scene.now)
+    status = share_status(share, share_problem(share, known, scene.inventory.pools), over, scene.now)
     patch = merge_patch(share.status, status)
     if patch:
         body = {"status": patch}

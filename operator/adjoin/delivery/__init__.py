@@ -11,8 +11,8 @@ from adjoin.delivery.events import Notice, event_step
 from adjoin.delivery.guard import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.delivery.hooks import HookDevice, Task, begin
 from adjoin.delivery.parts import Layout, Part, parts
-from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch
-from adjoin.delivery.resourceclaims import Cargo, Handover, hand_over
+from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch, servable
+from adjoin.delivery.resourceclaims import Cargo, Handover, excuses, hand_over
 
 __all__ = [
     "Assignment",
@@ -28,6 +28,7 @@ __all__ = [
     "assign",
     "begin",
     "event_step",
+    "excuses",
     "guard_work",
     "hand_over",
     "in_force",
@@ -36,5 +37,6 @@ __all__ = [
     "pod_patch",
     "published",
     "release_pool",
+    "servable",
     "take_down",
 ]

@@ -12,13 +12,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from adjoin.api.claim_status import ReleasedReason
+from adjoin.api.defaults import most_replicas
 from adjoin.api.names import ANNOTATION_CONTAINERS, GATE
 from adjoin.delivery.events import Notice
 from adjoin.delivery.parts import Layout
 from adjoin.delivery.resourceclaims import obstacle
 from adjoin.facts import ClaimFacts, PodFacts
+from adjoin.holdings import released_reason
 from adjoin.intents import Kind, Step, Verb
-from adjoin.lifecycle import Member, Relations, pinned_to, wanted_replicas
+from adjoin.lifecycle import Indexes, Member, Relations, follows_pods, pinned_to
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -81,12 +84,24 @@ def _unavailable(pod: PodFacts, why: str) -> list[tuple[PodFacts, Notice]]:
     return [(pod, Notice("ReplicaUnavailable", f"{why}; the pod waits", warning=True, key=why))] if why else []
 
 
-def _occupied(claim: ClaimFacts, pod: PodFacts, placed: Mapping[int, Member], wanted: int) -> Notice | None:
+def servable(claim: ClaimFacts, pod: PodFacts, layout: Layout, relations: Relations) -> bool:
+    """Whether the pod waits for us alone: it would have a replica as soon as there is one for it."""
+    if not pod.gated or pod.foreign_gates or pod.finished or pod.meta.deleting is not None:
+        return False
+    if pod.replica is not None and pod.replica >= most_replicas(claim.claim.spec):
+        return False
+    return (_unknown_requests(claim, pod) or obstacle(claim, pod, layout, relations)) is None
+
+
+def _occupied(claim: ClaimFacts, pod: PodFacts, placed: Mapping[int, Member], wanted: Indexes) -> Notice | None:
     """Why the replica that a pod names is not for it now; None where the claim's own status says it."""
     index, name = pod.replica, claim.meta.name
-    if index is None or index >= wanted:
-        message = f"the pod asks for replica {index}, but DeviceClaim {name} has {wanted}, numbered from 0"
-        return Notice("NoSuchReplica", f"{message}; raise its replicas", warning=True, key=str(wanted))
+    most = most_replicas(claim.claim.spec)
+    if index is not None and index not in wanted and index < most:
+        return _all_serve(claim, wanted)
+    if index is None or index not in wanted:
+        message = f"the pod asks for replica {index}, but DeviceClaim {name} has {most}, numbered from 0"
+        return Notice("NoSuchReplica", f"{message}; raise its {_field(claim)}", warning=True, key=str(most))
     holder = placed.get(index)
     user = next((use.pod for use in holder.uses if use.live), None) if holder is not None else None
     if user is None:
@@ -94,6 +109,22 @@ def _occupied(claim: ClaimFacts, pod: PodFacts, placed: Mapping[int, Member], wa
     return Notice(
         "ReplicaInUse", f"replica {index} of DeviceClaim {name} serves pod {user.meta.name}; this pod is next"
     )
+
+
+def _field(claim: ClaimFacts) -> str:
+    """The field that says how many replicas there are."""
+    return "scaling.maxReplicas" if follows_pods(claim) else "replicas"
+
+
+def _all_serve(claim: ClaimFacts, wanted: Indexes) -> Notice:
+    limit = f"{len(wanted)} in all" + (", its scaling.maxReplicas" if follows_pods(claim) else "")
+    message = f"every replica of DeviceClaim {claim.meta.name} serves another pod ({limit})"
+    return Notice("ReplicaInUse", f"{message}; this pod waits until one is free")
+
+
+def _released(claim: ClaimFacts, reason: str) -> Notice:
+    message = f"DeviceClaim {claim.meta.name} is released ({reason}) and holds no devices"
+    return Notice("ClaimReleased", f"{message}; a change of its spec starts it anew", warning=True, key=claim.meta.uid)
 
 
 def _only_on(pod: PodFacts) -> frozenset[str]:
@@ -118,12 +149,14 @@ def assign(
     blocked: Mapping[int, str],
     layout: Layout,
     relations: Relations,
+    wanted: Indexes,
 ) -> Assignment:
     """Pairs waiting pods with free replicas. A pod among `users` (by UID) has, or loses, something already.
 
     `blocked` says for a replica why no pod may start on it now, "" where that is not worth telling. Pods that are bound
     are looked at too: their ResourceClaims may need to be made whole. A pod that cannot be served as it was admitted
-    keeps no replica from others.
+    keeps no replica from others. Of pods that follow no index, none gets
+    one that is there for another pod by its index.
     """
     if claim.meta.deleting is not None:
         return Assignment((), ())
@@ -137,17 +170,24 @@ def assign(
             notices += _unavailable(pod, blocked[member.index])
         else:
             pairs.append((member, pod))
-    wanted = wanted_replicas(claim)
+    released = released_reason(claim)
     placed = {member.index: member for member in members}
     free = {index: member for index, member in placed.items() if member.sound and not member.uses}
-    unplaced = sum(index not in placed for index in range(wanted))
+    unplaced = sum(index not in placed for index in wanted)
     ending = any(not use.live for member in members for use in member.uses)
-    for pod in relations.pods.get((claim.meta.namespace, claim.meta.name), ()):
-        if not pod.gated or pod.finished or pod.meta.deleting is not None or pod.meta.uid in users:
-            continue
+    waiting = [
+        pod
+        for pod in relations.pods.get((claim.meta.namespace, claim.meta.name), ())
+        if pod.gated and not pod.finished and pod.meta.deleting is None and pod.meta.uid not in users
+    ]
+    # Where pods decide which replicas there are, each of these is there for the pod that names it.
+    named = {pod.replica for pod in waiting if follows_pods(claim) and servable(claim, pod, layout, relations)}
+    for pod in waiting:
         notice = _unknown_requests(claim, pod) or obstacle(claim, pod, layout, relations)
         nodes = _only_on(pod)
-        fitting = [index for index in sorted(free) if pod.replica in (None, index)]
+        fitting = [
+            index for index in sorted(free) if pod.replica == index or (pod.replica is None and index not in named)
+        ]
         choices = [index for index in fitting if not nodes or free[index].node in nodes]
         index = next((index for index in choices if index not in blocked), None)
         if notice is not None:
@@ -158,19 +198,20 @@ def assign(
             notices += _unavailable(pod, blocked[choices[0]])
         elif fitting:
             notices.append((pod, _elsewhere(claim, nodes, [free[index].node for index in fitting])))
+        elif claim.claim.spec.suspend or released == ReleasedReason.IDLE:
+            continue  # the status of a suspended claim says so too, and one that was idle comes back
+        elif released:
+            notices.append((pod, _released(claim, released)))
         elif pod.replica is not None:
             notice = _occupied(claim, pod, placed, wanted)
             notices += [(pod, notice)] if notice is not None else []
         elif unplaced > 0:
             unplaced -= 1  # the claim's own status says what this pod waits for
-        elif claim.claim.spec.suspend:
-            continue  # so does the status of a suspended claim
         elif not wanted:
-            message = f"DeviceClaim {claim.meta.name} has no replicas; raise its replicas"
+            message = f"DeviceClaim {claim.meta.name} has no replicas; raise its {_field(claim)}"
             notices.append((pod, Notice("NoSuchReplica", message, warning=True, key="0")))
         elif not ending:
-            message = f"every replica of DeviceClaim {claim.meta.name} serves another pod ({wanted} in all)"
-            notices.append((pod, Notice("ReplicaInUse", f"{message}; this pod waits until one is free")))
+            notices.append((pod, _all_serve(claim, wanted)))
     return Assignment(tuple(pairs), tuple(notices))
 
 

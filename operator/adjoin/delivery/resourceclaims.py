@@ -7,12 +7,13 @@ patch of the status. A ResourceClaim of that name which somebody else made is ne
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID, uuid5
 
 from adjoin.api.names import DEVICE_CLASS, DRIVER, FINALIZER, LABEL_CLAIM, LABEL_POD, resource_claim_name
+from adjoin.api.pool_policy import HealthAction, HealthRule
 from adjoin.delivery.events import Notice
 from adjoin.delivery.guard import GUARD_TAINT
 from adjoin.delivery.parts import Layout, LayoutError, deal
@@ -28,6 +29,9 @@ from adjoin.lifecycle import (
 )
 from adjoin_allocator.model import Device, DeviceID
 
+_FOREVER = {"effect": "NoExecute"}
+_TOLERATIONS = 16
+"""As many tolerations as one result of an allocation may have."""
 _SHARE_IDS = UUID("6d1a4b0e-7a52-5d0c-9a39-1f1c0d3d8f5a")
 """Namespace of share ids: any fixed UUID of our own."""
 
@@ -45,6 +49,7 @@ class Cargo:
         guarded: Whether the pool's guard keeps others off; without it our own finalizer holds the allocation.
         bindings: What kube-scheduler waits for before it binds the pod, by device.
         parts: Requests that hold parts of devices.
+        excused: Tolerations of device taints that the pool's health rules excuse.
     """
 
     claim: ClaimFacts
@@ -55,6 +60,7 @@ class Cargo:
     guarded: bool
     bindings: Mapping[DeviceID, Binding] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
+    excused: tuple[Mapping[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +83,25 @@ def toleration(pool: str) -> dict[str, str]:
     return {"key": GUARD_TAINT, "operator": "Equal", "value": pool, "effect": "NoSchedule"}
 
 
+def excuses(rules: Sequence[HealthRule]) -> tuple[dict[str, str], ...]:
+    """What tolerates the device taints that a pool's health rules excuse: Kubernetes evicts who has a device with a
+    NoExecute taint, unless its allocation tolerates it by that very effect (seen on 1.37; nobody looks at NoSchedule
+    once the allocation stands). Where that would be more than an allocation can have, keys are tolerated whatever their
+    value."""
+    found: dict[tuple[str, str | None], dict[str, str]] = {}
+    excused = [rule for rule in rules if rule.action in (HealthAction.IGNORE, HealthAction.EVENT)]
+    for rule in excused:
+        for value in rule.values or (None,):
+            each = {"key": rule.taint_key, "operator": "Exists", **_FOREVER}
+            if value is not None:
+                each = {"key": rule.taint_key, "operator": "Equal", "value": value, **_FOREVER}
+            found[rule.taint_key, value] = each
+    if len(found) > _TOLERATIONS - 1:
+        keys = dict.fromkeys(rule.taint_key for rule in excused)
+        return tuple({"key": key, "operator": "Exists", **_FOREVER} for key in keys)[: _TOLERATIONS - 1]
+    return tuple(found.values())
+
+
 def one_node(name: str) -> dict[str, Any]:
     """A NodeSelector that only this node matches, in the shape that kube-scheduler writes."""
     field = {"key": "metadata.name", "operator": "In", "values": [name]}
@@ -84,7 +109,12 @@ def one_node(name: str) -> dict[str, Any]:
 
 
 def allocation_results(
-    request: str, devices: Iterable[Device], pool: str, holder: str, bindings: Mapping[DeviceID, Binding] | None = None
+    request: str,
+    devices: Iterable[Device],
+    pool: str,
+    holder: str,
+    bindings: Mapping[DeviceID, Binding] | None = None,
+    excused: Sequence[Mapping[str, str]] = (),
 ) -> list[dict[str, Any]]:
     """Devices as the results of an allocation.
 
@@ -94,6 +124,7 @@ def allocation_results(
         pool: The DevicePool whose guard is tolerated.
         holder: What tells this hold on a device from all others: share ids are made of it.
         bindings: What kube-scheduler waits for before it binds the pod, by device.
+        excused: Further tolerations.
     """
     results = []
     for device in devices:
@@ -102,7 +133,7 @@ def allocation_results(
             "driver": device.id.driver,
             "pool": device.id.pool,
             "device": device.id.device,
-            "tolerations": [toleration(pool)],
+            "tolerations": [toleration(pool), *map(dict, excused)],
         }
         if binding := (bindings or {}).get(device.id):
             # kube-scheduler reads them from the allocation alone: without them the pod starts before its device is
@@ -167,7 +198,7 @@ def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str,
     results = [
         result
         for request, devices in hands
-        for result in allocation_results(request, devices, cargo.pool, holder, cargo.bindings)
+        for result in allocation_results(request, devices, cargo.pool, holder, cargo.bindings, cargo.excused)
     ]
     return {
         "status": {

@@ -25,7 +25,8 @@ from adjoin.inventory.policy import policy_of
 from adjoin.inventory.pools import PoolRules, default_pools, prepare, read_matrices, same_rules, seniority
 from adjoin.inventory.quarantine import locked_by_node
 from adjoin.inventory.result import Inventory, PoolReport
-from adjoin.inventory.taints import DriverPoolRules, TaintRules, scopes
+from adjoin.inventory.silence import read_silences, silent_drivers
+from adjoin.inventory.taints import DriverPoolRules, Tainted, TaintRules, scopes
 from adjoin.inventory.tenancy import TenancyRules, prepare_tenancy
 from adjoin_allocator.model import Device, DeviceID, MatrixText, Node, Pool, natural_key
 
@@ -66,9 +67,11 @@ class InventoryBuilder:
         self._stale_reports = True
         self._guard_served = False
         self._locked: Mapping[str, Mapping[str, str]] = {}
+        self._overdue: Mapping[str, frozenset[Key]] = {}
 
-    def build(self, view: View) -> Inventory:
+    def build(self, view: View, overdue: Mapping[str, frozenset[Key]] = {}) -> Inventory:
         """The inventory of `view`. Costs a look at every object, and work only for what changed since the last call.
+        `overdue` are by pool the drivers that, if they are silent, have been so for too long.
 
         1. Pools whose spec or matrix changed are prepared again, and then every node is dirty.
         2. Driver pools of changed slices are read again, and their nodes are dirty.
@@ -96,8 +99,19 @@ class InventoryBuilder:
         touched = self._holders.update(view.claims, defaults[0] if defaults else "")
         self._recover(dirty | touched | (self._holders.nodes if every else set()))
         self._nodes = updated(self._nodes, fuller, {name: self._node(name) for name in fuller if name in self._nodes})
-        if dirty or self._stale_reports or view.guard_served != self._guard_served:
-            self._guard_served, self._stale_reports = view.guard_served, False
+        silent = silent_drivers(
+            self._pools, self._driver_pools.by_key, self._driver_pools.silenced, view.nodes, self._found
+        )
+        for rules in self._pools.values():
+            for each in read_silences(rules.facts.status):
+                self._driver_pools.silenced.pop(each.key, None)
+        late = {
+            name: frozenset(each.key for each in group if each.key in overdue.get(name, ()))
+            for name, group in silent.items()
+        }
+        stale = self._stale_reports or late != self._overdue or view.guard_served != self._guard_served
+        if dirty or stale:
+            self._guard_served, self._stale_reports, self._overdue = view.guard_served, False, late
             self._report(view)
         return Inventory(
             nodes=self._nodes,
@@ -107,6 +121,7 @@ class InventoryBuilder:
             tenancies=self._tenancies,
             parameters=self._parameters,
             defaults=defaults,
+            silences=silent,
             _found=self._found,
             _driver_pools=self._driver_pools.by_key,
         )
@@ -193,7 +208,7 @@ class InventoryBuilder:
                     locked=self._locked.get(name, {}),
                 )
             )
-            speaks = bool(site.overlaps or site.parts or site.beyond)
+            speaks = bool(site.overlaps or site.parts or site.beyond or site.tainted)
             (self._speaking.add if speaks else self._speaking.discard)(name)
             if site.devices or speaks:
                 self._sites[name] = site
@@ -261,12 +276,13 @@ class InventoryBuilder:
     def _report(self, view: View) -> None:
         """Puts the pools together. A pool about which nothing changed stays the same object."""
         guard_served = view.guard_served or not self._cluster
-        overlaps, parts, beyond = self._seen()
+        overlaps, parts, beyond, tainted = self._seen()
         troubled = list(self._driver_pools.troubled.values())
         made: dict[str, tuple[PoolReport, Pool]] = {}
         for name, rules in self._pools.items():
             mine = [each for each in troubled if each.driver in rules.published]
             withheld = [each.problem for each in mine if each.problem and self._selects_any(rules, each.nodes)]
+            withheld += [f"{driver}/{pool}: no ResourceSlices" for driver, pool in self._overdue.get(name, ())]
             report = PoolReport(
                 broken=rules.broken,
                 deleting=rules.facts.meta.deleting is not None,
@@ -280,6 +296,7 @@ class InventoryBuilder:
                 ),
                 parts=parts[name],
                 beyond=beyond[name],
+                tainted=tuple(tainted.get(name, ())),
             )
             pool = Pool(
                 name=name,
@@ -295,19 +312,22 @@ class InventoryBuilder:
             made[name] = (report, known[1] if known is not None and _equal(known[1], pool) else pool)
         self._made = made
 
-    def _seen(self) -> tuple[dict[str, list[Overlap]], Counter[str], Counter[str]]:
-        """By pool its overlaps, in stable order, how many parts of devices it selects, and how many devices are
-        counted beyond those that are offered."""
+    def _seen(self) -> tuple[dict[str, list[Overlap]], Counter[str], Counter[str], dict[str, list[Tainted]]]:
+        """By pool its overlaps, in stable order, how many parts of devices it selects, how many devices are counted
+        beyond those that are offered, and its tainted devices."""
         overlaps: dict[str, list[Overlap]] = {}
         parts: Counter[str] = Counter()
         beyond: Counter[str] = Counter()
+        tainted: dict[str, list[Tainted]] = {}
         for name in sorted(self._speaking, key=natural_key):
             site = self._sites[name]
             for overlap in site.overlaps:
                 overlaps.setdefault(overlap.pool, []).append(overlap)
             parts.update(site.parts)
             beyond.update(site.beyond)
-        return overlaps, parts, beyond
+            for device in site.tainted:
+                tainted.setdefault(device.pool, []).append(device)
+        return overlaps, parts, beyond, tainted
 
     def _selects_any(self, rules: PoolRules, nodes: Iterable[str]) -> bool:
         for name in nodes:

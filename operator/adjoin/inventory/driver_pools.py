@@ -39,6 +39,7 @@ class DriverPool:
         nodes: Every node that a slice of any generation names.
         bindings: By device name what pods wait for before they bind, where they wait for something.
         layered: Hardware may be published more than once: as a whole and in parts, or with several faces.
+        since: When the newest of its slices was made (seconds since the epoch), or None.
     """
 
     driver: str
@@ -51,6 +52,7 @@ class DriverPool:
     nodes: frozenset[str]
     bindings: Mapping[str, Binding]
     layered: bool
+    since: float | None = None
 
     def id_of(self, device: PublishedDevice) -> DeviceID:
         """The triple that Kubernetes knows the device by."""
@@ -171,6 +173,7 @@ def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
         ),
         layered=any(map(_layered, local.values())),
         bindings={device.name: device.binding for facts in current for device in facts.devices if device.binding},
+        since=max((facts.meta.created for facts in current if facts.meta.created is not None), default=None),
     )
 
 
@@ -209,6 +212,8 @@ class DriverPools:
         """Those with a problem or with devices that are not local to a node."""
         self.vanished: frozenset[Key] = frozenset()
         """Those that the last update took away."""
+        self.silenced: dict[Key, frozenset[str]] = {}
+        """Those that went away since the first update, with the nodes that they named."""
         self._known: Mapping[str, SliceFacts] = {}
         self._slices: dict[Key, dict[str, SliceFacts]] = {}
 
@@ -239,6 +244,7 @@ class DriverPools:
                 for node in gone.nodes:
                     self.of_node[node].discard(key)
             if self._slices[key]:
+                self.silenced.pop(key, None)
                 made = self.by_key[key] = read_driver_pool(self._slices[key].values())
                 if made.problem or made.remote:
                     self.troubled[key] = made
@@ -246,6 +252,8 @@ class DriverPools:
                 for node in made.nodes:
                     self.of_node.setdefault(node, set()).add(key)
             else:
+                if gone is not None and gone.nodes:
+                    self.silenced[key] = gone.nodes
                 del self._slices[key]
         return nodes
 

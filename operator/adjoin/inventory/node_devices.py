@@ -16,7 +16,7 @@ from adjoin.facts import PublishedDevice
 from adjoin.inventory.driver_pools import DriverPool, parent_of, same_hardware, uuid_of
 from adjoin.inventory.identity import Identity, identify
 from adjoin.inventory.pools import Offer, PoolRules, counted_devices
-from adjoin.inventory.taints import NO_RULES, DriverPoolRules, ailment
+from adjoin.inventory.taints import NO_RULES, DriverPoolRules, Symptom, Tainted, symptoms
 from adjoin_allocator.model import Device, DeviceID, Node, natural_key
 from adjoin_allocator.terms import Standing
 
@@ -81,6 +81,8 @@ class NodeDevices:
     parts: Mapping[str, int]
     beyond: Mapping[str, int]
     """By pool how many devices a node counts beyond those that are offered."""
+    tainted: tuple[Tainted, ...] = ()
+    """Devices with taints that mean something, those in quarantine included."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,20 +112,25 @@ def node_devices(site: Surroundings) -> NodeDevices:
     parts: Counter[str] = Counter()
     beyond: Counter[str] = Counter()
     by_drivers: list[_Chosen] = []
+    tainted: list[Tainted] = []
     for driver_pool, rules in site.driver_pools:
         chosen = list(_published(site, driver_pool, overlaps, parts))
         for each, identity in zip(chosen, _identify(site, chosen), strict=True):
-            standing = _locked(site, each, identity) or _standing(site, each, rules, driver_pool.problem)
+            found = _symptoms(each, rules)
+            tainted += _tainted(site, each, identity, found)
+            standing = _locked(site, each, identity) or _standing(site, each, rules, driver_pool.problem, found)
             devices.append(_device(site, each, identity, standing))
             identities[each.id] = identity
         by_drivers += chosen
     unpublished = list(_unpublished(site, by_drivers, overlaps, beyond)) if site.listing else []
     for each, identity in zip(unpublished, _identify(site, unpublished), strict=True):
-        standing = _locked(site, each, identity) or _unpublished_standing(site, each)
+        found = _symptoms(each, site.own_rules)
+        tainted += _tainted(site, each, identity, found)
+        standing = _locked(site, each, identity) or _unpublished_standing(site, found)
         devices.append(_device(site, each, identity, standing))
         identities[each.id] = identity
     devices.sort(key=stable_order)
-    return NodeDevices(tuple(devices), identities, tuple(overlaps), parts, beyond)
+    return NodeDevices(tuple(devices), identities, tuple(overlaps), parts, beyond, tuple(tainted))
 
 
 def _published(
@@ -210,16 +217,34 @@ def _locked(site: Surroundings, each: _Chosen, identity: Identity) -> tuple[Stan
     """In quarantine, by its hardware id or, where the record has none, by its name."""
     if not site.locked:
         return None
-    why = site.locked.get(identity.text) or site.locked.get("/".join(each.id))
+    names = (identity.uuid, identity.pci, identity.text, "/".join(each.id))
+    why = next((site.locked[name] for name in names if name in site.locked), None)
     return None if why is None else (Standing.QUARANTINED, why)
 
 
-def _standing(site: Surroundings, each: _Chosen, rules: DriverPoolRules, withheld: str) -> tuple[Standing, str]:
+def _symptoms(each: _Chosen, rules: DriverPoolRules) -> tuple[Symptom, ...]:
+    if not each.published.taints and rules is NO_RULES:
+        return ()
+    return symptoms((*each.published.taints, *rules.on(each.published.name)), each.rules.health)
+
+
+def _tainted(site: Surroundings, each: _Chosen, identity: Identity, found: tuple[Symptom, ...]) -> list[Tainted]:
+    named = each.offer.name, site.node.name
+    return [Tainted(each.id, identity.text, each.rules.name, *named, found)] if found else []
+
+
+def _ailing(found: Sequence[Symptom]) -> tuple[Standing, str] | None:
+    ailing = next((symptom for symptom in found if not symptom.excused), None)
+    return (Standing.UNHEALTHY, ailing.text) if ailing is not None else None
+
+
+def _standing(
+    site: Surroundings, each: _Chosen, rules: DriverPoolRules, withheld: str, found: Sequence[Symptom]
+) -> tuple[Standing, str]:
     name = each.published.name
-    if each.published.taints or rules is not NO_RULES:
-        found = ailment(each.published.taints, rules.on(name))
-        if found:
-            return Standing.UNHEALTHY, found
+    ailing = _ailing(found)
+    if ailing is not None:
+        return ailing
     if withheld:
         return Standing.WITHHELD, withheld
     if site.guarding and each.rules.guarded and not rules.guarded(name, each.rules.name):
@@ -227,11 +252,10 @@ def _standing(site: Surroundings, each: _Chosen, rules: DriverPoolRules, withhel
     return Standing.OFFERED, ""
 
 
-def _unpublished_standing(site: Surroundings, each: _Chosen) -> tuple[Standing, str]:
+def _unpublished_standing(site: Surroundings, found: Sequence[Symptom]) -> tuple[Standing, str]:
     if not site.node.exists:
         return Standing.MISSING, f"node {site.node.name} is absent"
-    found = ailment((), site.own_rules.on(each.published.name))
-    return (Standing.UNHEALTHY, found) if found else (Standing.OFFERED, "")
+    return _ailing(found) or (Standing.OFFERED, "")
 
 
 def _device(site: Surroundings, each: _Chosen, identity: Identity, standing: tuple[Standing, str]) -> Device:

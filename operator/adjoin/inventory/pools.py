@@ -15,11 +15,11 @@ from functools import lru_cache
 from adjoin.api.common import LabelSelector, SelectorOperator
 from adjoin.api.names import ANNOTATION_DEFAULT_POOL, ATTRIBUTE_DOMAIN, DRIVER
 from adjoin.api.pool_devices import PoolDevice, StaticDevice
-from adjoin.api.pool_policy import Guard
+from adjoin.api.pool_policy import Guard, HealthRule
 from adjoin.facts import ClaimFacts, PoolFacts, PublishedDevice, qualified
 from adjoin.inventory.matching import Matcher, MatcherError
 from adjoin_allocator.cel import AttributeValue, Quantity
-from adjoin_allocator.model import DeviceName, MatrixText, Toleration
+from adjoin_allocator.model import Device, DeviceName, MatrixText, Pool, Toleration
 from adjoin_allocator.pci import pci_address
 from adjoin_allocator.terms import DeviceType
 
@@ -76,6 +76,7 @@ class PoolRules:
         matrices: Which matrix counts on which nodes, the first match.
         guarded: The pool wants its published devices kept from kube-scheduler by a taint rule.
         broken: Why the pool cannot be used, or "".
+        health: What its devices' taints mean, the first match.
     """
 
     facts: PoolFacts
@@ -88,6 +89,7 @@ class PoolRules:
     matrices: tuple[tuple[LabelSelector | None, MatrixText], ...]
     guarded: bool
     broken: str
+    health: tuple[HealthRule, ...] = ()
 
     @property
     def name(self) -> str:
@@ -115,6 +117,17 @@ class PoolRules:
         return _first_text(
             device, _identity_keys(self.aliases.get("pciBusID", ()), device.driver, "pciBusID", _PCI_KEYS)
         )
+
+
+def address_of(device: Device, pool: Pool | None) -> str:
+    """The PCI address that a device publishes, in one spelling, or "". `pool` says where it is read from."""
+    aliases = pool.aliases.get("pciBusID", ()) if pool is not None else ()
+    for key in _identity_keys(tuple(aliases), device.id.driver, "pciBusID", _PCI_KEYS):
+        value = device.attributes.get(key)
+        address = pci_address(value) if isinstance(value, str) else ()
+        if address:
+            return "{:04x}:{:02x}:{:02x}.{:x}".format(*address)
+    return ""
 
 
 @lru_cache(maxsize=256)
@@ -173,6 +186,7 @@ def prepare(facts: PoolFacts, texts: Mapping[str, Mapping[str, str]]) -> PoolRul
         matrices=read_matrices(facts, texts),
         guarded=spec.delivery.guard is Guard.DEVICE_TAINT_RULE and bool(published),
         broken=broken,
+        health=spec.health.rules,
     )
 
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from adjoin.facts import PoolFacts, Raw
 from adjoin_allocator.model import DeviceID
+
+IDLE_CLEAN: Final = "IdleClean"
+"""Reason of an entry that says no more than that a free device is being cleaned: nobody gets it meanwhile."""
 
 
 def device_key(hardware_id: str, device: DeviceID) -> str:
@@ -34,6 +38,9 @@ class Locked:
         claim_uid: UID of the claim that held it last, or "".
         claim: Namespace and name of that claim, or "".
         since: Since when, as written.
+        clear: Since when no taint has kept it from being recovered, as written, or "".
+        address: Its PCI address, or "".
+        exit: What ends it, in words.
         entry: The entry of the status.
     """
 
@@ -48,11 +55,19 @@ class Locked:
     claim: str
     since: str
     entry: Raw
+    clear: str = ""
+    address: str = ""
+    exit: str = ""
 
     @property
     def key(self) -> str:
         """See `device_key`."""
         return device_key(self.hardware_id, self.device)
+
+    @property
+    def stay(self) -> str:
+        """What tells the present attempts at recovery from earlier ones."""
+        return f"{self.since}/{self.clear}" if self.clear else self.since
 
 
 def read_locked(status: Raw) -> tuple[Locked, ...]:
@@ -73,16 +88,20 @@ def read_locked(status: Raw) -> tuple[Locked, ...]:
             claim=str(entry.get("claim") or ""),
             since=str(entry.get("since") or ""),
             entry=entry,
+            clear=str(entry.get("clear") or ""),
+            address=str(entry.get("address") or ""),
+            exit=str(entry.get("exit") or ""),
         )
         found.setdefault(locked.key, locked)
     return tuple(found.values())
 
 
 def locked_by_node(pools: Iterable[PoolFacts]) -> Mapping[str, Mapping[str, str]]:
-    """Why devices are in quarantine, by node and device key: any pool's word counts."""
+    """Why devices are in quarantine and what ends that, by node and device key: any pool's word counts."""
     nodes: dict[str, dict[str, str]] = {}
     for pool in sorted(pools, key=lambda each: (each.meta.name, each.meta.version)):
         for locked in read_locked(pool.status):
             text = f"{locked.reason}: {locked.message}" if locked.message else locked.reason
+            text += f"; until {locked.exit}" if locked.exit else ""
             nodes.setdefault(locked.node, {})[locked.key] = text
     return nodes

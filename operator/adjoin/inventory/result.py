@@ -7,13 +7,17 @@ delivery (devices).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adjoin.api.pool_status import PoolCondition
 from adjoin.facts import Binding
 from adjoin.inventory.driver_pools import DriverPool, Key, hardware_keys
 from adjoin.inventory.held import Found
+from adjoin.inventory.identity import spelled
 from adjoin.inventory.node_devices import COUNTED, Overlap
+from adjoin.inventory.pools import address_of
+from adjoin.inventory.silence import Silence
+from adjoin.inventory.taints import Tainted
 from adjoin.inventory.tenancy import TenancyRules
 from adjoin_allocator.model import Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.terms import Standing
@@ -45,6 +49,7 @@ class PoolReport:
         remote: How many devices it selects that are not local to one node.
         parts: How many parts of devices (partitions) it selects.
         beyond: How many devices nodes count beyond those that are offered.
+        tainted: Its devices with taints that mean something, by node.
     """
 
     broken: str = ""
@@ -55,6 +60,7 @@ class PoolReport:
     remote: int = 0
     parts: int = 0
     beyond: int = 0
+    tainted: tuple[Tainted, ...] = ()
 
     @property
     def unavailable(self) -> str:
@@ -128,6 +134,7 @@ class Inventory:
         defaults: Names of all pools that are annotated as default, the one that counts first.
         tenancies: By pool who may claim, as which tenant.
         parameters: By pool what claims may choose for its hooks: values by name.
+        silences: By pool its drivers that publish nothing any more.
     """
 
     nodes: Mapping[str, Node]
@@ -139,6 +146,7 @@ class Inventory:
     parameters: Mapping[str, Mapping[str, tuple[str, ...]]]
     _found: Mapping[str, Found]
     _driver_pools: Mapping[Key, DriverPool]
+    silences: Mapping[str, tuple[Silence, ...]] = field(default_factory=dict)
 
     @property
     def default_pool(self) -> str:
@@ -162,10 +170,53 @@ class Inventory:
         """The device of that triple on that node."""
         return next((device for device in self.devices.get(node, ()) if device.id == id_), None)
 
+    def address(self, device: Device) -> str:
+        """The PCI address that a device publishes, in one spelling, unless another device of its node has the same
+        (as the parts of a card do); else ""."""
+        pool = self.pools.get(device.device_pool)
+        own = address_of(device, pool)
+        if not own:
+            return ""
+        there = (each for each in self.devices.get(device.node, ()) if each.standing is not Standing.MISSING)
+        others = sum(address_of(each, self.pools.get(each.device_pool)) == own for each in there)
+        return own if others <= 1 else ""
+
+    def is_hardware(self, device: Device, hardware_id: str) -> bool:
+        """Whether that is the id of a device, also where it is known by uuid now and was by its PCI address before."""
+        if device.hardware_id == hardware_id:
+            return True
+        return ":" in hardware_id and self.address(device) == spelled(hardware_id)
+
+    def replaced_by(self, node: str, placed: PlacedDevice, address: str = "") -> Device | None:
+        """The other hardware that is in a device's place: under its name, or at its PCI address. None while the device
+        itself is there, where nothing is, and where what is there does not say what it is."""
+        recorded = placed.hardware_id
+        if not recorded or "/" in recorded:
+            # Only its name is known: whatever has it is the device.
+            return None
+        there = [each for each in self.devices.get(node, ()) if each.standing is not Standing.MISSING]
+        if any(self.is_hardware(each, recorded) for each in there):
+            return None
+        for each in there:
+            told = self.address(each) if ":" in recorded else {":", "/"}.isdisjoint(each.hardware_id)
+            if told and (each.id == placed.id or (address and self.address(each) == address)):
+                return each
+        return None
+
     def binding(self, id_: DeviceID) -> Binding | None:
         """What a pod with that device waits for before it binds, or None."""
         driver_pool = self._driver_pools.get((id_.driver, id_.pool))
         return driver_pool.bindings.get(id_.device) if driver_pool is not None else None
+
+    def silent(self, node: str, id_: DeviceID) -> bool:
+        """Whether the device's driver publishes nothing on the node any more: it, or the kubelet, is down."""
+        driver_pool = self._driver_pools.get((id_.driver, id_.pool))
+        return driver_pool is None or node not in driver_pool.devices
+
+    def spoken_since(self, id_: DeviceID) -> float | None:
+        """Since when the device's driver has published what it publishes, None where it does not or nobody knows."""
+        driver_pool = self._driver_pools.get((id_.driver, id_.pool))
+        return driver_pool.since if driver_pool is not None else None
 
     def beside(self, own: Collection[DeviceID]) -> Iterator[DeviceID]:
         """Published devices on the hardware of `own` devices, those themselves left out: partitions of a card, the card

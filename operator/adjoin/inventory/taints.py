@@ -1,17 +1,19 @@
-"""What is written on devices by taints: whether one is unhealthy, and whether its guard stands.
+"""What is written on devices by taints: what that means for a device, and whether its guard stands.
 
-In come DeviceTaintRules; out go answers for one device. Rules are kept by what they name, so that a device asks only
-those that may mean it. Keys under `adjoin.dev/` are Adjoin's own business and never make a device unhealthy.
+In come taints of ResourceSlices, DeviceTaintRules and a pool's health rules; out go answers for one device. Rules are
+kept by what they name, so that a device asks only those that may mean it. Keys under `adjoin.dev/` are Adjoin's own
+business and never say anything about a device's health. Nothing here puts a device into quarantine or tells anybody.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from adjoin.api.names import GROUP
+from adjoin.api.pool_policy import HealthAction, HealthRule
 from adjoin.facts import TaintRuleFacts
-from adjoin_allocator.model import Taint
+from adjoin_allocator.model import DeviceID, Taint
 
 _Key = tuple[str, str]
 
@@ -24,6 +26,89 @@ def keeps_off(taint: Taint) -> bool:
 def is_ours(taint: Taint) -> bool:
     """Whether the taint's key is Adjoin's."""
     return taint.key.startswith(f"{GROUP}/")
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """A taint on a device, and what the device's pool makes of it.
+
+    Attributes:
+        taint: The taint.
+        action: What the first health rule that matches says; None: no rule does, and the device is unhealthy while it
+            has the taint.
+    """
+
+    taint: Taint
+    action: HealthAction | None
+
+    @property
+    def excused(self) -> bool:
+        """The device can be given out all the same."""
+        return self.action in (HealthAction.IGNORE, HealthAction.EVENT)
+
+    @property
+    def quarantines(self) -> bool:
+        """The device stays out of use when the taint has gone."""
+        return self.action in (HealthAction.QUARANTINE_UNTIL_RESET, HealthAction.QUARANTINE_UNTIL_REPLACED)
+
+    @property
+    def text(self) -> str:
+        """`taint gpu.nvidia.com/xid=31`."""
+        return f"taint {self.taint.key}={self.taint.value}" if self.taint.value else f"taint {self.taint.key}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tainted:
+    """A device with taints that mean something to its pool.
+
+    Attributes:
+        device: Its name today.
+        hardware_id: Its hardware id.
+        pool: The DevicePool that has it.
+        name: Its name there.
+        node: Where it is.
+        symptoms: What it has, those of its driver first.
+    """
+
+    device: DeviceID
+    hardware_id: str
+    pool: str
+    name: str
+    node: str
+    symptoms: tuple[Symptom, ...]
+
+    @property
+    def ailing(self) -> Symptom | None:
+        """The first taint that keeps the device out of use."""
+        return next((each for each in self.symptoms if not each.excused), None)
+
+    @property
+    def gravest(self) -> Symptom | None:
+        """The taint that puts the device into quarantine, of several the one with the longer way out."""
+        found = [each for each in self.symptoms if each.quarantines]
+        replaced = (each for each in found if each.action is HealthAction.QUARANTINE_UNTIL_REPLACED)
+        return next(replaced, found[0] if found else None)
+
+
+def action_of(taint: Taint, rules: Sequence[HealthRule]) -> HealthAction | None:
+    """What the first rule that matches says of a taint, None where none does."""
+    for rule in rules:
+        if rule.taint_key == taint.key and (not rule.values or taint.value in rule.values):
+            return rule.action
+    return None
+
+
+def symptoms(taints: Iterable[Taint], rules: Sequence[HealthRule]) -> tuple[Symptom, ...]:
+    """What the taints of one device mean. A rule speaks of a taint whatever its effect; where none does, a taint
+    without NoSchedule or NoExecute means nothing."""
+    found: dict[Symptom, None] = {}
+    for taint in taints:
+        if is_ours(taint):
+            continue
+        action = action_of(taint, rules)
+        if action is not None or keeps_off(taint):
+            found[Symptom(taint, action)] = None
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,11 +160,9 @@ class TaintRules:
         taints: dict[str, set[Taint]] = {}
         guards: dict[str, set[str]] = {}
         for rule in rules:
-            if not keeps_off(rule.taint):
-                continue
             if not is_ours(rule.taint):
                 taints.setdefault(rule.device, set()).add(rule.taint)
-            elif rule.guards:
+            elif rule.guards and keeps_off(rule.taint):
                 guards.setdefault(rule.device, set()).add(rule.guards)
         return DriverPoolRules(
             taints=_ordered(taints.pop("", set())),
@@ -91,11 +174,3 @@ class TaintRules:
 
 def _ordered(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     return tuple(sorted(taints, key=lambda taint: (taint.key, taint.value, taint.effect)))
-
-
-def ailment(published: Iterable[Taint], ruled: Iterable[Taint]) -> str:
-    """What makes a device unhealthy (`taint gpu.nvidia.com/xid=31`), or "". No health rule excuses a taint yet."""
-    for taint in (*published, *ruled):
-        if keeps_off(taint) and not is_ours(taint):
-            return f"taint {taint.key}={taint.value}" if taint.value else f"taint {taint.key}"
-    return ""

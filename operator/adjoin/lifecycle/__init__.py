@@ -7,6 +7,7 @@ it, whatever happens to those ResourceClaims. Nothing here chooses devices, serv
 """
 
 from adjoin.lifecycle.absence import given_up
+from adjoin.lifecycle.reclaim import Reclaimed, may_lack, reclaim
 from adjoin.lifecycle.relations import (
     BUILTIN_FINALIZER,
     LABEL_REPLICA,
@@ -15,8 +16,9 @@ from adjoin.lifecycle.relations import (
     relate,
     seniority,
 )
+from adjoin.lifecycle.release import release_due
 from adjoin.lifecycle.removal import add_finalizer, drop_finalizer, expel, orphans, unreserve
-from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review, runs_out_at
+from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review
 from adjoin.lifecycle.runs import (
     Errand,
     Progress,
@@ -32,14 +34,17 @@ from adjoin.lifecycle.runs import (
     sentence,
 )
 from adjoin.lifecycle.times import rfc3339
-from adjoin.lifecycle.uses import Use, entries, node_gone, pinned_to, uses_of, wanted_replicas
+from adjoin.lifecycle.uses import Use, entries, given_out, node_gone, pinned_to, uses_of
+from adjoin.lifecycle.wanted import Indexes, followed_pods, follows_pods, wanted_replicas
 
 __all__ = [
     "BUILTIN_FINALIZER",
     "LABEL_REPLICA",
     "Errand",
+    "Indexes",
     "Member",
     "Progress",
+    "Reclaimed",
     "Relations",
     "Review",
     "Run",
@@ -58,17 +63,22 @@ __all__ = [
     "entries",
     "evicting",
     "expel",
+    "followed_pods",
+    "follows_pods",
+    "given_out",
     "given_up",
+    "may_lack",
     "node_gone",
     "orphans",
     "pinned_to",
     "precedence",
     "read_runs",
+    "reclaim",
     "relate",
+    "release_due",
     "review",
     "rfc3339",
     "run_entry",
-    "runs_out_at",
     "seniority",
     "sentence",
     "unreserve",

@@ -32,6 +32,7 @@ class Relations:
         owned: Our ResourceClaims by UID of the DeviceClaim that owns them, by name.
         resource_claims: Every ResourceClaim by (namespace, name).
         lingering: Until when a force-deleted pod still holds its devices, by pod UID.
+        forced: By pod UID until when that is at least, also after it: how they ended nobody has seen.
         ghosts: Those pods as they were last seen, by (namespace, name of the claim).
         workshop: Hook Jobs.
         hook_claims: Allocated ResourceClaims of hooks, by device.
@@ -44,6 +45,7 @@ class Relations:
     owned: Mapping[str, tuple[ResourceClaimFacts, ...]]
     resource_claims: Mapping[tuple[str, str], ResourceClaimFacts]
     lingering: Mapping[str, float]
+    forced: Mapping[str, float]
     ghosts: Mapping[tuple[str, str], tuple[PodFacts, ...]]
     workshop: Workshop
     hook_claims: Mapping[DeviceID, tuple[ResourceClaimFacts, ...]]
@@ -85,6 +87,7 @@ def relate(view: View) -> Relations:
         owned={uid: tuple(sorted(group, key=lambda each: each.meta.name)) for uid, group in owned.items()},
         resource_claims={(each.meta.namespace, each.meta.name): each for each in view.resource_claims.values()},
         lingering=view.lingering,
+        forced=view.forced,
         ghosts={key: tuple(sorted(group, key=seniority)) for key, group in ghosts.items()},
         workshop=workshop(view.jobs.values(), view.hook_pods.values()),
         hook_claims={device: tuple(group) for device, group in hook_claims.items()},

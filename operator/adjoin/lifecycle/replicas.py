@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adjoin.api.claim_status import ClaimCondition
+from adjoin.api.claim_status import ClaimCondition, HookStage
 from adjoin.api.quantity import milliseconds
 from adjoin.facts import ClaimFacts, PodFacts, Raw
 from adjoin.holdings import is_released, read_placed
@@ -22,7 +22,7 @@ from adjoin.lifecycle.relations import Relations, precedence
 from adjoin.lifecycle.removal import end, expel
 from adjoin.lifecycle.runs import Run, read_runs
 from adjoin.lifecycle.times import rfc3339
-from adjoin.lifecycle.uses import STRAY, Use, entries, uses_of, wanted_replicas
+from adjoin.lifecycle.uses import STRAY, Use, entries, uses_of
 from adjoin_allocator.model import Claim, DeviceID, Hold, PlacedDevice, PlacedShare
 from adjoin_allocator.results import Placement
 from adjoin_allocator.terms import HoldKind, ReplicaState
@@ -42,6 +42,7 @@ class Member:
         lost: The device or devices that an older holder has too, in words; empty for a sound replica.
         leaving: It does not stay: once nobody has anything of it any more, its devices are cleaned and it goes.
         runs: What is recorded of hooks on its devices.
+        cause: Why it is given up although its node is well, in words, or "".
     """
 
     index: int
@@ -51,6 +52,7 @@ class Member:
     lost: str = ""
     leaving: bool = False
     runs: tuple[Run, ...] = ()
+    cause: str = ""
 
     @property
     def node(self) -> str:
@@ -183,11 +185,24 @@ def _state(entry: Raw, uses: tuple[Use, ...]) -> ReplicaState:
     devices are prepared is not looked at here."""
     if entry.get("state") in (ReplicaState.ALLOCATED, ReplicaState.INITIALIZING):
         return ReplicaState(entry["state"])
-    if any(use.bound for use in uses):
+    if any(use.bound or use.had for use in uses):
         return ReplicaState.IN_USE
     if uses and entry.get("state") == ReplicaState.IN_USE:
         return ReplicaState.IN_USE
     return ReplicaState.READY
+
+
+def _going(entry: Raw, runs: Iterable[Run]) -> bool:
+    """Whether a replica that was leaving cannot come back."""
+    begun = not entry.get("readyAt") or any(run.stage is HookStage.CLEANUP for run in runs)
+    return entry.get("state") == ReplicaState.RELEASING and begun
+
+
+def _counted(entry: Raw, uses: tuple[Use, ...]) -> Raw:
+    """The entry with one pod more that it has served, once nothing of that pod is left."""
+    if uses or entry.get("state") != ReplicaState.IN_USE:
+        return entry
+    return {**entry, "served": int(entry.get("served") or 0) + 1}
 
 
 def review(
@@ -198,15 +213,17 @@ def review(
     now: float,
     evicted: Collection[int] = (),
     given_up: Collection[int] = (),
+    *,
+    wanted: Collection[int],
 ) -> Review:
     """What becomes of the replicas that a claim has, and whom that removes.
 
-    A deleted claim, a replica beyond `replicas`, one that lost a device or whose devices could not be prepared and one
-    that is `evicted` or `given_up` (its node is out of reach) are leaving: their users are removed, and the replica may
-    go when nothing of them is left.
+    Of a deleted claim everything is leaving, and so is a replica that is not `wanted`, one that lost a device or whose
+    devices could not be prepared, and one that is `evicted` or `given_up` (its node is out of reach): their users are
+    removed, and the replica may go when nothing of them is left. One on whose devices cleaning was begun, or that never
+    became ready, goes although it is wanted again meanwhile.
     """
     deleted = claim.meta.deleting is not None
-    wanted = wanted_replicas(claim)
     uses: defaultdict[int, list[Use]] = defaultdict(list)
     for use in uses_of(claim, relations, inventory):
         uses[use.index].append(use)
@@ -218,12 +235,12 @@ def review(
         loss = lost.get(index, "")
         failed = bool(loss) or index in given_up or entry.get("state") == ReplicaState.FAILED
         runs = read_runs(entry.get("hooks"))
-        if deleted or index >= wanted or index in evicted:
+        if deleted or index not in wanted or index in evicted or _going(entry, runs):
             state = ReplicaState.RELEASING
         elif failed:
             state = ReplicaState.FAILED
         else:
-            members.append(Member(index, entry, _state(entry, mine), mine, runs=runs))
+            members.append(Member(index, _counted(entry, mine), _state(entry, mine), mine, runs=runs))
             continue
         members.append(Member(index, entry, state, mine, loss, leaving=True, runs=runs))
     served = {member.serves.meta.uid for member in members if member.serves is not None}

@@ -11,10 +11,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from adjoin.api.defaults import replicas_of
-from adjoin.api.names import LABEL_POD
+from adjoin.api.names import DRIVER, LABEL_POD
+from adjoin.cache import LINGER_SECONDS
 from adjoin.facts import ClaimFacts, PodFacts, Raw, ResourceClaimFacts
-from adjoin.holdings import is_released, read_placed
+from adjoin.holdings import read_placed
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import LABEL_REPLICA, Relations
 from adjoin.traces import USED_STATES
@@ -60,6 +60,11 @@ class Use:
         """The pod still waits at our gate: it has never touched a device."""
         return self.pod is not None and self.pod.gated
 
+    @property
+    def had(self) -> bool:
+        """The pod has ended and may have had the devices. Of one that is gone nobody knows better."""
+        return not self.live and (self.pod is None or bool(self.pod.node))
+
     def over(self, now: float) -> bool:
         """The pod cannot touch the devices any more."""
         return not self.live and (self.lingers_until is None or self.lingers_until <= now)
@@ -73,11 +78,9 @@ def entries(claim: ClaimFacts) -> tuple[Raw, ...]:
     return tuple(found[index] for index in sorted(found))
 
 
-def wanted_replicas(claim: ClaimFacts) -> int:
-    """How many replicas the claim wants now: none once it is deleted or released, or while it is suspended."""
-    if claim.meta.deleting is not None or claim.claim.spec.suspend or is_released(claim):
-        return 0
-    return replicas_of(claim.claim.spec)
+def given_out(entry: Raw) -> bool:
+    """A pod has, or had, the replica, and has not given it back as far as its entry in the status says."""
+    return bool(entry.get("readyAt")) and not entry.get("idleSince")
 
 
 def _index_of(resource_claim: ResourceClaimFacts, devices: Mapping[int, frozenset[DeviceID]]) -> int:
@@ -126,7 +129,26 @@ def _lingers(entry: Raw | None, pod_uid: str, relations: Relations, inventory: I
             return None
         if entry.get("state") in USED_STATES and (node.deleting or not node.ready):
             return math.inf
+    if entry is not None and pod_uid in relations.forced:
+        return _unproven(entry, relations.forced[pod_uid], inventory)
     return relations.lingering.get(pod_uid)
+
+
+def _unproven(entry: Raw, until: float, inventory: Inventory) -> float:
+    """Until when a pod that was taken away by force holds its devices. The kubelet lets go of them through their
+    drivers: while a driver is down that cannot happen, and when it is back it takes as long as ever."""
+    node = str(entry.get("node") or "")
+    (replica,) = read_placed({"allocation": {"replicas": [entry]}})
+    for placed in replica.devices:
+        id_ = inventory.current(node, placed)
+        if id_.driver == DRIVER:
+            continue  # nobody's driver has it
+        if inventory.silent(node, id_):
+            return math.inf
+        since = inventory.spoken_since(id_)
+        if since is not None:
+            until = max(until, since + LINGER_SECONDS)
+    return until
 
 
 def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tuple[Use, ...]:

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adjoin.api.claim_status import ClaimCondition, HookPhase, HookStage, Phase
+from adjoin.api.claim_status import ClaimCondition, HookPhase, HookStage, Phase, ReleasedReason
 from adjoin.api.names import LABEL_CLAIM
 from adjoin.delivery.events import Notice
 from adjoin.facts import ClaimFacts, Raw
-from adjoin.holdings import exhausted, is_released, read_evictions
-from adjoin.lifecycle import Member, device_entry, rfc3339, run_entry, sentence, wanted_replicas
+from adjoin.holdings import exhausted, read_evictions
+from adjoin.lifecycle import Indexes, Member, device_entry, given_out, rfc3339, run_entry, sentence
 from adjoin.status.conditions import Condition, compact, conditions
 from adjoin_allocator.results import ClaimPlan, Code
 from adjoin_allocator.terms import ReplicaState
@@ -62,7 +62,9 @@ class Ailing:
 WELL = Ailing()
 
 
-def standing_failures(claim: ClaimFacts, members: Sequence[Member], fresh: Sequence[Raw]) -> list[dict[str, Any]]:
+def standing_failures(
+    claim: ClaimFacts, members: Sequence[Member], wanted: Indexes, fresh: Sequence[Raw]
+) -> list[dict[str, Any]]:
     """`status.failures`: those of the spec as it is now, counted on, less those of replicas that have become ready."""
     kept = {
         int(each.get("index") or 0): dict(each)
@@ -73,26 +75,26 @@ def standing_failures(claim: ClaimFacts, members: Sequence[Member], fresh: Seque
         index = int(failure["index"])
         kept[index] = {"index": index, "count": kept.get(index, {}).get("count", 0) + 1, **failure}
     ready = {member.index for member in members if member.sound}
-    wanted = wanted_replicas(claim)
-    return [compact(kept[index]) for index in sorted(kept) if index not in ready and index < wanted]
+    return [compact(kept[index]) for index in sorted(kept) if index not in ready and index in wanted]
 
 
-def claim_phase(claim: ClaimFacts, members: Sequence[Member], failures: Sequence[Raw] = ()) -> Phase:
+def claim_phase(
+    claim: ClaimFacts, members: Sequence[Member], wanted: Indexes, released: str, failures: Sequence[Raw] = ()
+) -> Phase:
     """The phase, from the replicas that the claim will have."""
     if claim.meta.deleting is not None:
         return Phase.RELEASING
     if claim.claim.spec.suspend:
         return Phase.RELEASING if members else Phase.PENDING
-    if is_released(claim):
+    if released and not wanted:
         return Phase.RELEASING if members else Phase.RELEASED
-    wanted = wanted_replicas(claim)
-    states = {member.index: member.state for member in members if member.index < wanted}
+    states = {member.index: member.state for member in members if member.index in wanted}
     if ReplicaState.FAILED in states.values() or exhausted(failures) is not None:
         return Phase.FAILED
     leaving = [index for index, state in states.items() if state is ReplicaState.RELEASING]
     if leaving and len(leaving) == len(states):
         return Phase.RELEASING
-    if len(states) < wanted:
+    if len(states) < len(wanted):
         return Phase.PENDING
     rising = [state for state in states.values() if state in _RISING]
     # Of no replicas at all there is nothing to wait for.
@@ -110,6 +112,8 @@ def _entry(member: Member, boot_id: str, now: float) -> dict[str, Any]:
         entry.setdefault("readyAt", rfc3339(now))
         if before != ReplicaState.READY or "idleSince" not in entry:
             entry["idleSince"] = rfc3339(now)
+    elif member.state is ReplicaState.INITIALIZING and before == ReplicaState.IN_USE and not member.uses:
+        entry["idleSince"] = rfc3339(now)
     elif member.state is ReplicaState.IN_USE:
         entry.setdefault("readyAt", rfc3339(now))
         entry.pop("idleSince", None)
@@ -122,25 +126,43 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def _last_used(stored: Raw, replicas: Sequence[Raw], now: float) -> str | None:
+    """When a pod last gave a replica back: `status.lastUsedAt` as it should stand."""
+    after = {each.get("index") or 0: each for each in replicas}
+    before = (stored.get("allocation") or {}).get("replicas") or ()
+    given_back = any(given_out(each) and not given_out(after.get(each.get("index") or 0, {})) for each in before)
+    last: str | None = rfc3339(now) if given_back else stored.get("lastUsedAt")
+    return last
+
+
+def _why_released(claim: ClaimFacts, reason: str) -> str:
+    spec = claim.claim.spec
+    if reason == ReleasedReason.IDLE:
+        return f"no pod has used it for its idleTimeout of {spec.idle_timeout}"
+    if reason == ReleasedReason.PODS_FINISHED:
+        return "all its pods have ended"
+    return f"its maxRuntime of {spec.max_runtime} is over"
+
+
 def _conditions(
     claim: ClaimFacts,
     phase: Phase,
     members: Sequence[Member],
+    wanted: Indexes,
     reasons: Sequence[Raw],
     ailing: Ailing,
     evicted: Evicted | None,
-    over: bool,
+    released: str,
     failures: Sequence[Raw],
     waits: Sequence[str],
 ) -> list[Condition]:
-    wanted = wanted_replicas(claim)
-    placed = sum(member.index < wanted for member in members)
+    placed = sum(member.index in wanted for member in members)
     lost = [member for member in members if member.lost]
     first = reasons[0] if reasons else {}
     why = str(first.get("code") or phase.value)
     text = str(first.get("message") or "")
     if phase is Phase.PENDING and not reasons:
-        why, text = "Planning", f"{placed} of {_count(wanted, 'replica')} placed"
+        why, text = "Planning", f"{placed} of {_count(len(wanted), 'replica')} placed"
     elif phase is Phase.FAILED:
         why, text = _why_failed(members, lost, failures)
     elif phase is Phase.RELEASING:
@@ -155,7 +177,8 @@ def _conditions(
             text = f"{text}; {waits[0]}"
     found: list[Condition] = []
     if phase is Phase.RELEASED:
-        text = f"its maxRuntime of {claim.claim.spec.max_runtime} is over; a change of its spec starts it anew"
+        anew = "a change of its spec" + (", or a pod that names it," if released == ReleasedReason.IDLE else "")
+        text = f"{_why_released(claim, released)}; {anew} starts it anew"
         held = (ClaimCondition.ALLOCATED, ClaimCondition.INITIALIZED, ClaimCondition.READY)
         found += [Condition(each, False, "Released", text) for each in held]
     elif phase in (Phase.PENDING, Phase.FAILED, Phase.RELEASING):
@@ -196,15 +219,16 @@ def _conditions(
     if lost:
         text = "; ".join(f"replica {member.index}: {member.lost}" for member in lost)
         found.append(Condition(ClaimCondition.CONFLICT, True, "HeldTwice", text))
-    if over or is_released(claim):
-        text = f"maxRuntime {claim.claim.spec.max_runtime} is over"
-        found.append(Condition(ClaimCondition.RELEASED, True, "MaxRuntime", text))
+    if released:
+        found.append(Condition(ClaimCondition.RELEASED, True, released, _why_released(claim, released)))
     if evicted is not None:
         which = ", ".join(map(str, sorted(evicted.indexes)))
         text = f"replica {which} gives its devices to DeviceClaim {evicted.key}"
         found.append(Condition(ClaimCondition.EVICTED, True, "Preempted", text))
-    elif claim.meta.deleting is None and phase in (Phase.PENDING, Phase.RELEASING):
-        # It was evicted, and has not got everything back yet.
+    elif claim.meta.deleting is None and (
+        phase in (Phase.PENDING, Phase.RELEASING) or any(member.state is ReplicaState.RELEASING for member in members)
+    ):
+        # It was evicted, and has not let go of everything, or not got everything back yet.
         for stored in claim.status.get("conditions") or ():
             if stored.get("type") == ClaimCondition.EVICTED and stored.get("status") == "True":
                 text, reason = str(stored.get("message") or ""), str(stored.get("reason") or "Preempted")
@@ -226,6 +250,9 @@ def _why_failed(members: Sequence[Member], lost: Sequence[Member], failures: Seq
             said = sentence(failed.message)
             where = f"replica {member.index}: hook {failed.hook} failed on node {member.node}"
             return "InitFailed", f"{where}{f': {said}' if said else ''}; it is planned again"
+    causes = [f"replica {member.index}: {member.cause}" for member in members if member.cause]
+    if causes:
+        return "DeviceLost", f"{'; '.join(causes)}; it is planned again"
     nodes = ", ".join(sorted({member.node for member in members if member.state is ReplicaState.FAILED}))
     return (
         "NodeLost",
@@ -271,8 +298,10 @@ def claim_status(
     boot_ids: Mapping[str, str],
     ailing: Ailing,
     now: float,
+    *,
+    wanted: Indexes,
     evicted: Evicted | None = None,
-    over: bool = False,
+    released: str = "",
     failures: Sequence[Raw] = (),
     waits: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -285,14 +314,14 @@ def claim_status(
         boot_ids: Boot id by node.
         ailing: Which of its devices are not well.
         now: For times of what changes.
+        wanted: The replicas that it wants.
         evicted: Replicas that this decision takes from it.
-        over: Its time is over from now on.
+        released: Why it is released, from now on or already, or "".
         failures: `status.failures` as it should stand.
         waits: What replicas cannot go on for, in words.
     """
     stored = claim.status
-    wanted = wanted_replicas(claim)
-    phase = claim_phase(claim, members, failures)
+    phase = claim_phase(claim, members, wanted, released, failures)
     missing = phase is Phase.PENDING
     reasons: list[dict[str, Any]] = []
     if missing:
@@ -303,8 +332,10 @@ def claim_status(
     gap = plan.gap if plan is not None and plan.gap is not None else (stored.get("allocation") or {}).get("gap")
     replicas = [_entry(member, boot_ids.get(member.node, ""), now) for member in members]
     allocation = compact({"gap": None if missing else gap, "replicas": replicas}) if replicas else {}
-    found = _conditions(claim, phase, members, reasons, ailing, evicted, over, failures, waits)
-    ready = sum(member.sound and member.index < wanted for member in members)
+    found = _conditions(claim, phase, members, wanted, reasons, ailing, evicted, released, failures, waits)
+    ready = sum(member.sound and member.index in wanted for member in members)
+    # Who begins anew has had no pods yet.
+    begins_anew = released or claim.claim.spec.suspend
     return compact(
         {
             "observedGeneration": claim.meta.generation,
@@ -318,6 +349,7 @@ def claim_status(
             "nominated": nomination_entries(plan) if missing else [],
             "evictions": _evictions(stored, evicted, now),
             "failures": list(failures),
+            "lastUsedAt": None if begins_anew else _last_used(stored, replicas, now),
             "allocation": allocation,
         }
     )
@@ -367,6 +399,10 @@ def claim_notice(claim: ClaimFacts, status: Raw, fresh: Sequence[Member]) -> Not
         if codes and codes != [reason.get("code") for reason in stored.get("reasons") or ()]:
             text = "; ".join(reason["message"] for reason in status["reasons"])
             return Notice(codes[0], text, warning=codes[0] in STALLED, key=key)
+    elif phase == Phase.FAILED and stored.get("phase") != phase:
+        ready = next((each for each in status.get("conditions") or () if each["type"] == ClaimCondition.READY), None)
+        if ready is not None:
+            return Notice(ready["reason"], ready["message"], warning=True, key=key)
     elif phase == Phase.RELEASING and stored.get("phase") != phase:
         return Notice("Releasing", "its users are being removed", key=key)
     return None

@@ -34,6 +34,8 @@ def pool_status(
     fragmentation: Mapping[str, float],
     now: float,
     quarantined: Sequence[Raw] | None = None,
+    silent: Sequence[Raw] = (),
+    used: Sequence[Raw] = (),
 ) -> dict[str, Any]:
     """The whole status as it should stand; `quarantined` is None where that list stays as it is."""
     found = [Condition(each.type, each.holds, each.reason, each.message) for each in report.findings]
@@ -50,6 +52,8 @@ def pool_status(
             "gap": None if plan is None else plan.gap,
             "tenants": [] if plan is None else _tenants(pool, plan),
             "quarantined": list(pool.status.get("quarantined") or () if quarantined is None else quarantined),
+            "silent": [dict(each) for each in silent],
+            "used": [dict(each) for each in used],
         }
     )
 
@@ -66,13 +70,9 @@ def _tenants(pool: PoolFacts, plan: PoolPlan) -> list[dict[str, Any]]:
     return listed
 
 
-_COUNTS = ("devices", "summary", "fragmentation", "gap", "tenants")
+_COUNTS = ("devices", "summary", "fragmentation", "gap", "tenants", "used")
 
 
 def pool_gist(status: Raw) -> dict[str, Any]:
     """A pool's status without what changes with every placement."""
-    return {
-        key: value
-        for key, value in status.items()
-        if key not in ("devices", "summary", "fragmentation", "gap", "tenants")
-    }
+    return {key: value for key, value in status.items() if key not in _COUNTS}

@@ -37,14 +37,16 @@ def share_problem(facts: ShareFacts, share: Share, pools: Mapping[str, Pool]) ->
     return share.refusal
 
 
-def share_status(facts: ShareFacts, problem: str, now: float) -> dict[str, Any]:
-    """The whole status as it should stand."""
+def share_status(facts: ShareFacts, problem: str, over: str, now: float) -> dict[str, Any]:
+    """The whole status as it should stand. `over` says of what more is in use than the share may give."""
     mode = facts.share.spec.mode
-    ready = Condition(ShareCondition.READY, not problem, "Unusable" if problem else "Accepted", problem)
+    found = [Condition(ShareCondition.READY, not problem, "Unusable" if problem else "Accepted", problem)]
+    if over:
+        found.append(Condition(ShareCondition.OVER_SUBSCRIBED, True, "MoreInUse", over))
     return compact(
         {
             "observedGeneration": facts.meta.generation,
-            "conditions": conditions([ready], facts.status, facts.meta.generation, now),
+            "conditions": conditions(found, facts.status, facts.meta.generation, now),
             "accepted": not problem,
             "message": problem,
             "isolation": str(ISOLATION[mode]),

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import csv
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
 CARD = 1000
@@ -20,6 +21,12 @@ CARD = 1000
 
 FILL = 1.3
 """How much is asked for in all, as a part of what there is."""
+
+MOST = 1 << 40
+"""Greater numbers of thousandths or MiB are taken for a mistake."""
+
+MOST_CARDS = 64
+"""Likewise of cards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +67,103 @@ class Pod:
         return self.cards == 1 and self.milli < CARD
 
 
+class Broken(ValueError):
+    """A file cannot be read: where and why."""
+
+
 def read_machines(path: Path) -> list[Machine]:
-    """The node list."""
-    with path.open(encoding="utf-8") as lines:
-        return [
-            Machine(row["sn"], int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
-            for row in csv.DictReader(lines)
-        ]
+    """The node list. Nodes without cards are left out, as in the published runs.
+
+    Raises:
+        Broken: The file is not such a list.
+    """
+    machines: dict[str, Machine] = {}
+    for row in _rows(path, ("sn", "cpu_milli", "memory_mib", "gpu", "model")):
+        name = row.text("sn")
+        if not name or name in machines:
+            raise row.broken("sn", "is empty" if not name else "is the name of an earlier node")
+        machines[name] = Machine(
+            name, row.number("cpu_milli"), row.number("memory_mib"), row.number("gpu", MOST_CARDS), row.text("model")
+        )
+    found = [machine for machine in machines.values() if machine.cards]
+    if not found:
+        raise Broken(f"{path}: no node has a card")
+    return found
 
 
 def read_pods(path: Path) -> list[Pod]:
-    """The pod list, sorted by name."""
-    with path.open(encoding="utf-8") as lines:
-        rows = sorted(csv.DictReader(lines), key=lambda row: row["name"])
-    return [
-        Pod(
-            cpu_milli=int(row["cpu_milli"]),
-            memory_mib=int(row["memory_mib"]),
-            cards=int(row["num_gpu"]),
-            milli=int(row["gpu_milli"] or 0) if int(row["num_gpu"]) else 0,
-            models=frozenset(model for model in (row.get("gpu_spec") or "").split("|") if model),
-        )
-        for row in rows
-    ]
+    """The pod list, sorted by name. Whole cards are meant where no thousandths are given.
+
+    Raises:
+        Broken: The file is not such a list.
+    """
+    named: list[tuple[str, Pod]] = []
+    for row in _rows(path, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")):
+        cards = row.number("num_gpu", MOST_CARDS)
+        milli = row.number("gpu_milli", CARD, empty=CARD if cards else 0)
+        if cards and not milli:
+            raise row.broken("gpu_milli", f"asks for nothing of {cards} GPUs")
+        if cards > 1 and milli < CARD:
+            raise row.broken("gpu_milli", f"asks for parts of {cards} GPUs at once, which is not replayed")
+        if milli and not cards:
+            raise row.broken("gpu_milli", "asks for a part of no GPU")
+        models = (model.strip() for model in row.text("gpu_spec").split("|"))
+        pod = Pod(row.number("cpu_milli"), row.number("memory_mib"), cards, milli, frozenset(filter(None, models)))
+        named.append((row.text("name"), pod))
+    if not any(pod.cards for _, pod in named):
+        raise Broken(f"{path}: no pod asks for a GPU")
+    return [pod for _, pod in sorted(named, key=lambda each: each[0])]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A line of a file, by column."""
+
+    path: Path
+    line: int
+    values: Mapping[str, str]
+
+    def text(self, column: str) -> str:
+        """What stands there; nothing where there is no such column."""
+        return self.values.get(column, "").strip()
+
+    def number(self, column: str, most: int = MOST, empty: int = 0) -> int:
+        """The whole number that stands there, from 0 to `most`; `empty` where nothing does."""
+        text = self.text(column)
+        if not text:
+            return empty
+        try:
+            found = Decimal(text)
+            whole = found == found.to_integral_value()
+        except ArithmeticError:
+            whole = False
+        if not whole or not 0 <= found <= most:
+            raise self.broken(column, f"is no whole number from 0 to {most}")
+        return int(found)
+
+    def broken(self, column: str, why: str) -> Broken:
+        """What is wrong here."""
+        return Broken(f"{self.path}, line {self.line}: {column} {self.text(column)!r} {why}")
+
+
+def _rows(path: Path, needed: Sequence[str]) -> Iterator[_Row]:
+    """The lines of a file below its header, whose columns stand in any order, others beside them."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
+            reader = csv.reader(lines, strict=True)
+            header = [column.strip() for column in next(reader, [])]
+            missing = [column for column in needed if column not in header]
+            if missing:
+                raise Broken(f"{path}, line 1: no column {', '.join(missing)} in {header}")
+            for values in reader:
+                if not any(map(str.strip, values)):
+                    continue
+                if len(values) != len(header):
+                    told = f"{len(values)} values under {len(header)} columns: {values}"
+                    raise Broken(f"{path}, line {reader.line_num}: {told}")
+                yield _Row(path, reader.line_num, dict(zip(header, values, strict=True)))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise Broken(f"{path}: {error}") from error
 
 
 def arrivals(pods: Sequence[Pod], machines: Sequence[Machine], seed: int) -> list[Pod]:

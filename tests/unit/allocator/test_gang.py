@@ -13,7 +13,6 @@ from tests.support.answers import codes, nodes_of, of, planned
 from tests.support.strategies import RAIL
 
 from adjoin_allocator import (
-    Affinity,
     Alternative,
     Claim,
     Code,
@@ -26,7 +25,6 @@ from adjoin_allocator import (
     Node,
     ReplicaState,
     Request,
-    ShareAsk,
     Snapshot,
     Standing,
 )
@@ -98,7 +96,6 @@ def random_snapshot(chance: random.Random, values: bool) -> Snapshot:
         line = chance.choice((make.match, make.distinct))
         asked.append(make.over_gang(line(RAIL, "gpu")))
     replicas = chance.randint(1, 4)
-    distinct = any(isinstance(one, Affinity) and one.policy.value == "Distinct" for one in asked)
     claim = make.gang(
         "claim",
         *asked,
@@ -106,7 +103,7 @@ def random_snapshot(chance: random.Random, values: bool) -> Snapshot:
         gang_min=chance.randint(1, replicas),
         required=chance.choice(("", "", "rack", "block")),
         preferred=chance.choice(("", "", "rack")),
-        segment=None if distinct else chance.choice((None, None, (2, "rack"), (3, "block"))),
+        segment=chance.choice((None, None, (2, "rack"), (3, "block"))),
     )
     held = [make.holding("busy", devices[:1], created=1.0)] if chance.random() < 0.4 else []
     return make.snapshot(devices, [*held, claim], pools=[make.fabric_pool(matrices=texts)], nodes=nodes)
@@ -133,21 +130,7 @@ def test_a_gang_reaches_what_any_could(seed: int, values: bool) -> None:
             continue
         assert len(placements) == wanted.members, claim
         met += 1
-        levels = [level.node_label for level in snapshot.pools[make.POOL].fabric]
-        nodes = {placement.node for placement in placements}
-        paths = {tuple(snapshot.nodes[node].labels.get(label) for label in levels) for node in nodes}
-        level = (
-            2
-            if len(nodes) == 1
-            else max(
-                (
-                    at
-                    for at in (0, 1)
-                    if len({path[: at + 1] for path in paths}) == 1 and None not in next(iter(paths))[: at + 1]
-                ),
-                default=-1,
-            )
-        )
+        level = gang_oracle.level_of(snapshot, snapshot.pools[make.POOL], [placement.node for placement in placements])
         assert level == wanted.level, claim
     assert met > 15
     assert refused > 3
@@ -550,23 +533,40 @@ def test_what_cannot_be_read_is_invalid(fabric: Fabric, gang_min: int, words: st
     assert words in of(answer).reasons[0].message
 
 
-@pytest.mark.parametrize(
-    ("asked", "more", "words"),
-    [
-        pytest.param([make.request("gpu", share=ShareAsk("slices"))], {}, "parts of devices (share)", id="share"),
-        pytest.param(
-            [make.request("gpu"), make.over_gang(make.distinct(RAIL, "gpu"))],
-            {"segment": (2, "rack")},
-            "cannot be combined",
-            id="segments of members that may share nothing",
-        ),
-    ],
-)
-def test_what_is_not_done_is_refused(asked: list[Any], more: dict[str, Any], words: str) -> None:
-    nodes, devices = site(("r1", 2))
-    answer = planned(world(nodes, devices, make.gang("claim", *asked, replicas=2, **more)))
-    assert codes(answer) == [Code.INVALID_CLAIM]
-    assert words in of(answer).reasons[0].message
+def test_segments_of_members_that_share_no_value() -> None:
+    """Each rack has two rails: three members need two racks, and segments of two one with both of its rails."""
+    nodes, _ = site(("r1", 2), ("r2", 2))
+    rails = {"n1": (0, 1), "n2": (0, 1), "n3": (1, 2), "n4": (1, 2)}
+    devices = [
+        make.device(f"nic-{at}", node, attributes={RAIL: rail})
+        for node, two in rails.items()
+        for at, rail in enumerate(two)
+    ]
+    line = make.over_gang(make.distinct(RAIL, "nic"))
+    claim = make.gang("claim", make.request("nic"), line, replicas=3, segment=(2, "rack"))
+    answer = planned(world(nodes, devices, claim))
+    racks = {node.name: node.labels[make.RACK.node_label] for node in nodes}
+    first, second, third = (racks[node] for node in nodes_of(answer))
+    assert first == second != third
+    alone = replace(claim, replicas=4, gang_min=4)
+    told = planned(world(nodes, devices, alone))
+    assert nodes_of(told) == []
+    assert Code.GANG_INCOMPLETE in codes(told)
+
+
+def test_a_lost_member_of_a_segment_joins_it_and_shares_no_value() -> None:
+    nodes, _ = site(("r1", 3), ("r2", 3))
+    devices = [make.device(f"nic-{rail}", node.name, attributes={RAIL: rail}) for node in nodes for rail in range(4)]
+    line = make.over_gang(make.distinct(RAIL, "nic"))
+    asked = make.gang("claim", make.request("nic"), line, replicas=4, segment=(2, "rack"))
+    by_name = {(device.node, device.id.device): device for device in devices}
+    held = [(0, "n1", "nic-0"), (2, "n4", "nic-1"), (3, "n4", "nic-3")]
+    placed = tuple(make.placed({"nic": [by_name[node, name]]}, index) for index, node, name in held)
+    busy = make.holding("busy", [device for device in devices if device.node == "n1" and device.id.device != "nic-0"])
+    answer = planned(world(nodes, devices, busy, replace(asked, placed=placed)))
+    (found,) = of(answer).placements
+    assert (found.index, found.node in ("n2", "n3")) == (1, True)
+    assert [device.id.device for device in found.devices] == ["nic-2"]
 
 
 def test_a_member_that_is_leaving_keeps_its_place() -> None:

@@ -25,15 +25,7 @@ from adjoin_allocator import (
     Tenant,
     plan,
 )
-from adjoin_allocator.inquiry import (
-    dominant_share,
-    fabric_level,
-    in_the_way,
-    may_evict,
-    quota,
-    turn,
-    usage,
-)
+from adjoin_allocator.inquiry import Books, fabric_level, in_the_way, may_evict, quota, turn
 
 
 def tenants(**quotas: int) -> Mapping[str, Tenant]:
@@ -59,46 +51,61 @@ def named(snapshot: Snapshot, name: str) -> Claim:
 class TestTurn:
     def test_who_has_less_comes_first(self) -> None:
         snapshot = crowd()
-        made = plan(snapshot, make.NOW)
-        when = {name: turn(snapshot, made, named(snapshot, name), make.NOW) for name in ("next-a", "next-b")}
+        when = {name: turn(snapshot, named(snapshot, name), make.NOW) for name in ("next-a", "next-b")}
         assert (when["next-a"].dominant_share, when["next-b"].dominant_share) == (0.5, 0.125)
         assert (when["next-a"].position, when["next-a"].ahead) == (2, ("uid-next-b",))
         assert (when["next-b"].position, when["next-b"].waiting) == (1, 2)
 
     def test_without_tenants_age_decides(self) -> None:
         snapshot = crowd(tenants={})
-        when = turn(snapshot, plan(snapshot, make.NOW), named(snapshot, "next-a"), make.NOW)
+        when = turn(snapshot, named(snapshot, "next-a"), make.NOW)
         assert (when.position, when.dominant_share) == (1, 0.75)
 
     def test_the_effective_priority_counts_first(self) -> None:
         snapshot = crowd(aging=Aging(15.0, 3))
-        when = turn(snapshot, plan(snapshot, make.NOW), named(snapshot, "next-a"), make.NOW)
+        when = turn(snapshot, named(snapshot, "next-a"), make.NOW)
         assert (when.position, when.priority, when.aging, when.urgency, when.effective) == (1, 0, 3, 0, 3)
 
     def test_one_that_is_placed_has_no_turn(self) -> None:
         snapshot = crowd()
-        assert turn(snapshot, plan(snapshot, make.NOW), named(snapshot, "of-a"), make.NOW).position is None
+        assert turn(snapshot, named(snapshot, "of-a"), make.NOW).position is None
 
     def test_without_a_pool(self) -> None:
         snapshot = make.snapshot([], [make.claim(pool="none")])
-        when = turn(snapshot, plan(snapshot, make.NOW), snapshot.claims[0], make.NOW)
+        when = turn(snapshot, snapshot.claims[0], make.NOW)
         assert (when.position, when.waiting) == (None, 0)
 
     def test_a_weight_of_nothing_comes_last(self) -> None:
-        pool = make.pool(tenants={"a": Tenant("a", {}, {}, 0)})
-        assert dominant_share(pool, {"gpu": 1000}, {"gpu": 8}, "a") == float("inf")
+        snapshot = crowd(tenants={**tenants(b=4), "a": Tenant("a", {}, {}, 0)})
+        when = turn(snapshot, named(snapshot, "next-a"), make.NOW)
+        assert (when.dominant_share, when.position) == (None, 2)
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_it_is_the_order_in_which_they_are_served(self, seed: int) -> None:
+        """One device frees up at a time: whoever gets it had the first turn, of shares that are thirds too."""
+        rng = random.Random(seed)
+        devices = make.flat(gpus=7)
+        held = [make.holding(f"held-{at}", [devices[at]], tenant=rng.choice("abc")) for at in range(6)]
+        waiting = [
+            make.claim(f"next-{at}", tenant=rng.choice("abc"), created=make.NOW - rng.choice((1, 1, 2)))
+            for at in range(4)
+        ]
+        weights = {name: Tenant(name, {}, {}, rng.choice((1, 2, 3))) for name in "abc"}
+        snapshot = make.snapshot(devices, [*held, *waiting], pools=[make.pool(tenants=weights)])
+        placements = {uid for uid, answer in plan(snapshot, make.NOW).claims.items() if answer.placements}
+        assert placements == {claim.uid for claim in waiting if turn(snapshot, claim, make.NOW).position == 1}
 
 
 class TestQuota:
     def test_what_a_tenant_has_and_may_have(self) -> None:
         snapshot = crowd()
-        (line,) = quota(snapshot, plan(snapshot, make.NOW), named(snapshot, "next-a"))
+        (line,) = quota(snapshot, named(snapshot, "next-a"), make.NOW)
         assert (line.device, line.used_milli, line.asked, line.capacity) == ("gpu", 4000, 4, 8)
         assert (line.quota, line.borrowing) == (4, 2)
 
     def test_without_tenants_everything_is_everybodys(self) -> None:
         snapshot = crowd(tenants={})
-        (line,) = quota(snapshot, plan(snapshot, make.NOW), named(snapshot, "next-a"))
+        (line,) = quota(snapshot, named(snapshot, "next-a"), make.NOW)
         assert (line.used_milli, line.quota, line.borrowing) == (6000, None, 0)
 
     def test_usage_is_that_of_the_pool_alone(self) -> None:
@@ -106,7 +113,8 @@ class TestQuota:
         claims = [make.holding("here", devices[:1]), make.holding("there", devices[1:], pool="other")]
         pool = make.pool()
         snapshot = make.snapshot(devices, claims, pools=[pool, make.pool("other")])
-        assert usage(snapshot, pool) == {"": {"gpu": 1000}}
+        (line,) = quota(snapshot, snapshot.claims[0], make.NOW)
+        assert (line.used_milli, line.capacity) == (1000, 1)
 
 
 RULES = PreemptionRules(within_tenant=True, reclaim=Reclaim.ANY, min_runtime=600.0)
@@ -125,7 +133,12 @@ def pool_with(rules: PreemptionRules, **quotas: int) -> Pool:
             pool_with(RULES), {"priority": 1}, {"preemptible": False}, {}, (False, "it is not preemptible"), id="fixed"
         ),
         pytest.param(
-            pool_with(RULES), {"priority": 1}, {"deleting": True}, {}, (False, "it is being deleted"), id="leaving"
+            pool_with(RULES),
+            {"priority": 1},
+            {"deleting": True},
+            {},
+            (False, "it is being deleted, or on its way back already"),
+            id="leaving",
         ),
         pytest.param(
             pool_with(RULES),
@@ -213,9 +226,17 @@ def test_who_may_be_evicted(
     pool: Pool, claim: dict[str, Any], holder: dict[str, Any], used: Mapping[str, Any], expected: tuple[bool, str]
 ) -> None:
     since = holder.get("ready_at", 0.0)
-    held = make.holding("holder", make.flat(gpus=1), **{key: holder[key] for key in holder if key != "ready_at"})
+    devices = make.flat(gpus=8)
+    held = make.holding("holder", devices[:1], **{key: holder[key] for key in holder if key != "ready_at"})
     held = replace(held, placed=tuple(replace(each, ready_at=since) for each in held.placed))
-    assert may_evict(pool, make.claim(**claim), held, used, make.NOW) == expected
+    others, rest = [], devices[1:]
+    for tenant, amounts in used.items():
+        count = amounts["gpu"] // 1000 - (tenant == holder.get("tenant"))
+        others.append(make.holding(f"of-{tenant}", rest[:count], tenant=tenant))
+        rest = rest[count:]
+    asking = make.claim(**claim)
+    books = Books.of(make.snapshot(devices, [held, *others, asking], pools=[pool]), pool.name, make.NOW)
+    assert may_evict(books, asking, held) == expected
 
 
 def contested(seed: int) -> Snapshot:
@@ -245,12 +266,9 @@ def test_whom_plan_evicts_may_be_evicted() -> None:
     evicted = 0
     for seed in range(300):
         snapshot = contested(seed)
-        pool, claim = snapshot.pools[make.POOL], snapshot.claims[-1]
-        made = plan(snapshot, make.NOW)
-        may = {
-            holder.uid: may_evict(pool, claim, holder, usage(snapshot, pool, staying=True), make.NOW)[0]
-            for holder in snapshot.claims[:-1]
-        }
+        claim, made = snapshot.claims[-1], plan(snapshot, make.NOW)
+        books = Books.of(snapshot, make.POOL, make.NOW)
+        may = {holder.uid: may_evict(books, claim, holder)[0] for holder in snapshot.claims[:-1]}
         tenants_of = {holder.uid: holder.tenant for holder in snapshot.claims}
         own = any(tenants_of[victim.uid] == claim.tenant for victim in made.preempted)
         for victim in made.preempted:

@@ -180,8 +180,8 @@ REFUSALS = {
         "Cooperative",
     ),
     "a part of nothing": (make.part(), {}, Code.INVALID_CLAIM, "no memory and no compute"),
-    "a share of another pool": (make.part(milli=100), {"pool": "other"}, Code.INVALID_CLAIM, "pool other"),
-    "a share of other devices": (make.part(milli=100), {"kind": "nic"}, Code.INVALID_CLAIM, "splits nic"),
+    "a share of another pool": (make.part(milli=100), {"pool": "other"}, Code.SHARE_UNAVAILABLE, "pool other"),
+    "a share of other devices": (make.part(milli=100), {"kind": "nic"}, Code.SHARE_UNAVAILABLE, "splits nic"),
     "parts of all devices": (make.part(milli=100, all_devices=True), {}, Code.INVALID_CLAIM, "with count"),
     "more than any card": (
         make.part("200Gi"),
@@ -305,14 +305,3 @@ def test_a_part_and_a_nic_are_chosen_together() -> None:
     near = replace(snapshot, claims=(snapshot.claims[0], both))
     (found,) = plan(near, make.NOW).claims[both.uid].placements
     assert [device.id.device for device in found.devices] == ["gpu-0", "nic-0"]
-
-
-def test_members_that_are_placed_together_get_no_parts_and_are_told_so() -> None:
-    """A gang waits with the reason; the same replicas without a gang are placed."""
-    gang = make.claim("gang", make.part(milli=100), replicas=2, gang_min=2)
-    snapshot = _one(make.card("gpu-0"), claims=(gang,))
-    assert _codes(snapshot, "gang") == [Code.INVALID_CLAIM]
-    alone = replace(snapshot, claims=(replace(gang, gang_min=None),))
-    decided = plan(alone, make.NOW)
-    assert_valid(alone, decided)
-    assert len(decided.claims[gang.uid].placements) == 2

@@ -137,3 +137,21 @@ def test_no_victim_is_taken_from_what_is_reserved() -> None:
     late = make.claim("late", priority=6)
     answer = planned(make.snapshot(gpus, [*running, first, late], pools=[pool]))
     assert answer.preempted == ()
+
+
+@pytest.mark.parametrize(
+    ("waiting", "words"),
+    [
+        pytest.param(head(), "6", id="a replica"),
+        pytest.param(head(2, replicas=4, gang_min=4), "6 of 8 free", id="a gang"),
+    ],
+)
+def test_what_is_held_for_a_claim_is_free_in_its_reasons(waiting: Claim, words: str) -> None:
+    """Two of eight devices run; the six others are held for who waits, and for nobody else."""
+    gpus = make.flat(gpus=8)
+    other = make.claim("other", make.request("gpu", 2), priority=-1)
+    answer = planned(make.snapshot(gpus, [runs("runs", gpus[6:], HOUR), waiting, other], pools=[POOL]))
+    assert answer.pools[make.POOL].counts["gpu"].reserved == 6
+    messages = " ".join(reason.message for reason in answer.claims[waiting.uid].reasons)
+    assert words in messages
+    assert [reason.code for reason in answer.claims[other.uid].reasons] == [Code.HELD_FOR_OTHER]

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from tests.controlplane import build
-from tests.controlplane.build import BuildError, Toolchain, cache_key, cache_root, ensure
-from tests.controlplane.recipes import HERE, Group, kubernetes_version, module_version, recipe
+from tests.controlplane.build import Toolchain, cache_key, cache_root, ensure
+from tests.controlplane.errors import BuildError
+from tests.controlplane.recipes import HERE, NODE, ORDINARY, Group, kubernetes_version, module_version, recipe
 
 # A go that answers like the real one, writes down what it was asked, and "builds" by writing each package's name.
 FAKE_GO = """#!/bin/sh
@@ -321,3 +322,29 @@ def test_ready_made_programs_of_a_wrong_version_are_refused(
     with pytest.raises(BuildError, match=complaint):
         ensure("controlplane", report=silent)
     assert go.builds() == []
+
+
+# ---------------------------------------------------------------- a real node
+
+
+def test_the_ordinary_tests_build_nothing_of_a_real_node() -> None:
+    assert {*ORDINARY, *NODE} == set(Group)
+    assert not {*ORDINARY} & {*NODE}
+
+
+def test_the_programs_of_a_node_are_built_from_modules_of_their_own(go: Go) -> None:
+    programs = ensure("kubelet", "containerd", "cni", "exampledriver", report=silent)
+    assert {"kubelet", "dra-test-driver", "containerd", "ctr", "ptp", "dra-example-driver"} <= set(programs)
+    assert programs["dra-test-driver"].read_text() == "built k8s.io/kubernetes/test/e2e/dra/test-driver\n"
+    # containerd finds its plugins as the only files of a folder.
+    assert {path.name for path in programs["ptp"].parent.iterdir()} == {"ptp", "loopback", "host-local"}
+    assert len(go.builds()) == 4
+
+
+def test_kubelet_and_control_plane_are_of_one_version() -> None:
+    assert recipe(Group.KUBELET).version == kubernetes_version()
+
+
+def test_only_runc_is_linked_with_c() -> None:
+    assert [group for group in Group if recipe(group).links_seccomp] == [Group.RUNC]
+    assert "seccomp" in recipe(Group.RUNC).tags

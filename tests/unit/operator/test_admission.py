@@ -442,6 +442,25 @@ async def test_the_finalizer_is_set_at_creation_beside_others(apart: Apart, obj:
     assert "patch" not in await apart.post("/mutate-adjoin", obj, "UPDATE", obj)
 
 
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, 1, id="nothing said"),
+        pytest.param({"scaling": {"mode": "Fixed"}}, 1, id="of fixed size"),
+        pytest.param({"replicas": 3}, 3, id="a number"),
+        pytest.param({"replicas": 0}, 0, id="none"),
+        pytest.param({"scaling": {"mode": "FollowPods", "maxReplicas": 2}}, None, id="its pods decide"),
+    ],
+)
+async def test_a_claim_that_can_be_scaled_says_how_many_replicas_it_has(
+    apart: Apart, spec: Obj, expected: int | None
+) -> None:
+    obj = deviceclaim(finalizers=[])
+    obj["spec"] |= spec
+    after = patched(obj, await apart.post("/mutate-adjoin", obj))
+    assert after["spec"].get("replicas") == expected
+
+
 async def test_a_finalizer_for_an_object_without_any(apart: Apart) -> None:
     obj = deviceclaim()
     del obj["metadata"]["finalizers"]

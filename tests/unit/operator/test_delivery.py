@@ -30,7 +30,7 @@ from adjoin.delivery.guard import Target, guard_work, published, targets
 from adjoin.delivery.parts import LayoutError, deal
 from adjoin.facts import PodFacts, read_claim, read_node, read_pod, read_pool, read_slice, read_taint_rule
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
-from adjoin.lifecycle import Member, relate, rfc3339
+from adjoin.lifecycle import Member, relate, rfc3339, wanted_replicas
 from adjoin_allocator.model import DeviceID
 from adjoin_allocator.terms import ReplicaState
 
@@ -437,7 +437,9 @@ def pairing(
     world.add(*pods, *others)
     facts = read_claim(claim)
     layout = parts(facts.claim, None)
-    assignment = assign(facts, having, frozenset(), blocked or {}, layout, relate(world.view()))
+    assignment = assign(
+        facts, having, frozenset(), blocked or {}, layout, relate(world.view()), wanted_replicas(facts, {})
+    )
     return (
         {each.meta.name: member.index for member, each in assignment.pairs},
         {each.meta.name: notice.reason for each, notice in assignment.notices},

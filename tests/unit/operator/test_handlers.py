@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
@@ -153,13 +153,22 @@ class At:
 
 
 @asynccontextmanager
-async def sweeping(*, pods: int = 0, page: int = 500) -> AsyncIterator[At]:
+async def sweeping(
+    *, pods: int = 0, page: int = 500, interval: Callable[[], float] = lambda: 300.0
+) -> AsyncIterator[At]:
     cache, metrics = Cache("adjoin-system"), Metrics()
     async with FakeApi() as api, api.client() as kube:
         for number in range(pods):
             api.put(Kind.POD, pod(f"p{number}"))
         sweep = Sweep(
-            kube, cache, metrics, interval=300, page=page, clock=loop_time, now=lambda: NOW, rng=random.Random(1)
+            kube,
+            cache,
+            metrics,
+            interval=interval,
+            page=page,
+            clock=loop_time,
+            now=lambda: NOW,
+            rng=random.Random(1),
         )
         async with Background(sweep.run()):
             await until(lambda: sweep.done is not None)
@@ -186,6 +195,17 @@ class TestSweep:
             at.api.remove(Kind.POD, "team", "p0")
             await until(lambda: at.pods() == {"p1"}, 400)
             assert at.corrected()["dropped"] == 1
+
+    @virtual
+    async def test_a_pool_that_wants_it_sooner_is_heard_while_the_sweep_pauses(self) -> None:
+        wanted = [300.0]
+        async with sweeping(pods=2, interval=lambda: wanted[0]) as at:
+            await settled(60)
+            at.api.remove(Kind.POD, "team", "p0")
+            await settled(30)
+            assert at.pods() == {"p0", "p1"}
+            wanted[0] = 20.0
+            await until(lambda: at.pods() == {"p1"}, 40)
 
     @virtual
     async def test_c12_after_a_sign_of_a_lost_connection_it_is_noticed_in_seconds(self) -> None:

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.objects import NIC_DRIVER, deviceclaim, devicepool, node, pod, resourceslice
+from tests.support.objects import GPU_DRIVER, NIC_DRIVER, deviceclaim, devicepool, node, pod, resourceslice
 from tests.support.world import Ending, World
 
 from adjoin.decision import Decider
@@ -194,6 +194,24 @@ def test_a_device_that_cannot_be_cleaned_needs_a_reset_and_the_claim_goes_away()
     assert phase(world, "job-b") == "Pending"
     (reason,) = {each["code"] for each in world.get(Kind.DEVICE_CLAIM, "job-b")["status"]["reasons"]} & {"Quarantined"}
     assert reason
+
+
+def test_c16_what_a_failed_hook_does_not_name_is_cleaned_by_the_others_and_goes_back() -> None:
+    pool = hooked((), (hook("reset", retries=0), hook("scrub", retries=0)), health={"recovery": "Manual"})
+    world = cluster(pool, deviceclaim(requests={"gpu": 2}), pod(), devices=2)
+    world.settle(Decider)
+
+    def end(job: Obj) -> Ending:
+        said = '{"message": "stuck", "failed": ["gpu-1"]}'
+        return Ending("Failed", said) if variables(job)["ADJOIN_HOOK"] == "reset" else Ending()
+
+    world.hook = end
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    world.settle(Decider)
+    assert phase(world) == "gone"
+    assert quarantined(world) == {"gpu-1": "NeedsReset"}
+    assert ran(world) == ["cleanup reset", "cleanup scrub"]
+    assert [each["device"] for each in json.loads(variables(world.ran[1])["ADJOIN_DEVICES"])] == ["gpu-0"]
 
 
 def test_c4_c5_a_device_is_not_given_on_before_its_cleanup_has_succeeded() -> None:
@@ -394,3 +412,25 @@ def test_replicas_on_a_node_out_of_reach_are_given_up_and_their_devices_wait_for
     assert replicas(world)[0]["node"] != first
     assert set(quarantined(world).values()) == {"NodeUnreachable"}
     assert ran(world) == []
+
+
+def test_a_pod_that_was_taken_away_by_force_holds_its_devices_while_their_driver_is_down() -> None:
+    """The kubelet lets go of them through the driver: only when it is back can that happen, and it takes its time."""
+    world = cluster(devicepool(), deviceclaim(), pod())
+    world.settle(Decider)
+    slice_ = world.get(Kind.RESOURCE_SLICE, f"n1-{GPU_DRIVER}")
+    assert slice_ is not None
+    del world.objects[Kind.RESOURCE_SLICE, "", slice_["metadata"]["name"]]
+    world.delete(Kind.POD, "worker", force=True)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    world.settle(Decider)
+    world.now += 600
+    world.settle(Decider)
+    assert phase(world) == "Releasing"
+    back = resourceslice("n1")
+    back["metadata"] |= {"uid": "again", "creationTimestamp": rfc3339(world.now)}
+    world.add(back)
+    moment = world.now
+    world.settle(Decider)
+    assert phase(world) == "gone"
+    assert world.now >= moment + 30

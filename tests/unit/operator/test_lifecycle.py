@@ -30,11 +30,13 @@ from adjoin.lifecycle import (
     contested,
     drop_finalizer,
     enter,
+    followed_pods,
     orphans,
     pinned_to,
     relate,
     review,
     rfc3339,
+    wanted_replicas,
 )
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, PlacedDevice, PlacedReplica
 from adjoin_allocator.results import Placement
@@ -67,7 +69,9 @@ def reviewed(
         world.lingering["pod-team-worker"] = lingering
     view = world.view()
     inventory = InventoryBuilder().build(view)
-    return review(read_claim(claim), relate(view), inventory, lost or {}, START)
+    facts, relations = read_claim(claim), relate(view)
+    wanted = wanted_replicas(facts, followed_pods(view, relations, inventory))
+    return review(facts, relations, inventory, lost or {}, START, wanted=wanted)
 
 
 def states(found: Review) -> dict[int, str]:
@@ -270,8 +274,8 @@ def test_a_pod_of_another_namespace_is_never_removed() -> None:
 
 def test_a_force_deleted_pod_holds_its_devices_for_a_while() -> None:
     claim = deviceclaim(status=in_use())
-    early = reviewed(claim, delivered(), lingering=START + 12)
-    assert (states(early), early.removals, early.wake_at) == ({0: "InUse"}, (), START + 12)
+    early = reviewed(claim, delivered(), lingering=START + 42)
+    assert (states(early), early.removals, early.wake_at) == ({0: "InUse"}, (), START + 42)
     late = reviewed(claim, delivered(), lingering=START)
     assert what(late.removals) == [DELETE]
 

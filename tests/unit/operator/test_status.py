@@ -11,8 +11,9 @@ from tests.support.world import START, merge
 
 from adjoin.api import DeviceClaimStatus, DevicePoolStatus
 from adjoin.facts import read_claim, read_pool
+from adjoin.holdings import released_reason
 from adjoin.inventory import PoolReport
-from adjoin.lifecycle import Member
+from adjoin.lifecycle import Member, wanted_replicas
 from adjoin.status import Ailing, claim_notice, claim_phase, claim_status, gist, merge_patch, pool_gist, pool_status
 from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.results import ClaimPlan, Code, DeviceCounts, Mismatch, PoolPlan, Reason
@@ -33,7 +34,18 @@ def waiting(*codes: Code, message: str = "needs 8, best node has 7", nearest: st
 def status_of(
     claim: Obj, *members: Member, plan: ClaimPlan | None = None, ailing: Ailing | None = None, now: float = START
 ) -> dict[str, Any]:
-    made = claim_status(read_claim(claim), members, plan, {"n1": "boot-1"}, ailing or Ailing(), now)
+    facts = read_claim(claim)
+    wanted = wanted_replicas(facts, {})
+    made = claim_status(
+        facts,
+        members,
+        plan,
+        {"n1": "boot-1"},
+        ailing or Ailing(),
+        now,
+        wanted=wanted,
+        released=released_reason(facts),
+    )
     DeviceClaimStatus.model_validate(made)
     return made
 
@@ -59,12 +71,13 @@ def conditions(status: Obj) -> dict[str, tuple[str, str]]:
 )
 def test_phase_from_replicas(replicas: int, states: list[ReplicaState], expected: str) -> None:
     claim = read_claim(deviceclaim(replicas=replicas))
-    assert claim_phase(claim, [member(index, state) for index, state in enumerate(states)]) == expected
+    wanted = wanted_replicas(claim, {})
+    assert claim_phase(claim, [member(index, state) for index, state in enumerate(states)], wanted, "") == expected
 
 
 def test_a_deleted_claim_is_releasing() -> None:
     claim = read_claim(deviceclaim(deletionTimestamp=CREATED))
-    assert claim_phase(claim, [member()]) == "Releasing"
+    assert claim_phase(claim, [member()], range(0), "") == "Releasing"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -125,6 +126,24 @@ async def test_a_write_counts_from_its_handover_and_its_answer_is_known_at_once(
         assert at.stored() == "Allocated"
         assert at.shown(claim) == "Allocated"
         assert at.cache.view(NOW).claims[claim["metadata"]["uid"]].meta.version == at.api.version
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["once it has succeeded", "not when somebody was faster"])
+@virtual
+async def test_what_an_intent_puts_right_is_counted(lost: bool) -> None:
+    async with desk() as at:
+        claim = at.claim()
+        if lost:
+            at.api.put(Kind.DEVICE_CLAIM, {**claim, "spec": {**claim["spec"], "priority": 1}}, silent=True)
+        at.submit(replace(set_phase(claim, steps=(event(),)), corrections=(("DeviceClaim", "reclaimed"),)))
+        await until(lambda: not at.busy(claim))
+        counted = {
+            tuple(sample.labels.values()): sample.value
+            for metric in at.metrics.corrections.collect()
+            for sample in metric.samples
+            if sample.name.endswith("_total")
+        }
+        assert counted == ({} if lost else {("DeviceClaim", "reclaimed"): 1.0})
 
 
 @virtual

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
 from tests.support.objects import devicepool
 from tests.support.planning import plan_objects, with_status
 
@@ -105,3 +106,169 @@ def test_f12_who_gives_back_parts_is_named() -> None:
         ]
     assert ran.claims["low"]["phase"] == "Releasing"
     assert ran.shown["preempted"] == []
+
+
+def node(name: str = "n1", **spec: Any) -> Obj:
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec, "status": ready}
+
+
+def deleting(entry: Obj) -> Obj:
+    stamp = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["adjoin.dev/cleanup"]}
+    return {**entry, "metadata": {**entry["metadata"], **stamp}}
+
+
+TAINTED: Obj = {
+    "apiVersion": "resource.k8s.io/v1beta2",
+    "kind": "DeviceTaintRule",
+    "metadata": {"name": "broken"},
+    "spec": {
+        "deviceSelector": {"driver": "adjoin.dev", "pool": "n1", "device": "gpu-0"},
+        "taint": {"key": "example.com/broken", "effect": "NoSchedule"},
+    },
+}
+SIXTY = 60 << 30
+HELPS: Mapping[str, tuple[Sequence[Obj], str, str]] = {
+    "the node is cordoned": ([node(unschedulable=True)], "NodeUnavailable", "1 node would fit, but n1 is cordoned"),
+    "the card is not well": ([TAINTED], "Unhealthy", "1 unhealthy where it would fit otherwise: n1/gpu-0"),
+    "another part is on its way back": (
+        [deleting({**claim("old", part(memory="60Gi")), "status": status([held("gpu-0", SIXTY)])})],
+        "DeviceReleasing",
+        "1 node would fit with devices that are being released: n1",
+    ),
+    "the whole card is on its way back": (
+        [deleting({**claim("old", WHOLE), "status": status([held("gpu-0")])})],
+        "DeviceReleasing",
+        "1 node would fit with devices that are being released: n1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", HELPS)
+def test_a_part_says_what_would_help(case: str) -> None:
+    objects, code, words = HELPS[case]
+    ran = plan_objects([cards(1), share(), *objects, claim("c", part(memory="40Gi"))])
+    first = ran.claims["c"]["reasons"][0]
+    assert (first["code"], first["nodes"]) == (code, 1)
+    assert first["message"].startswith(words)
+    assert ran.codes("c")[-1] == "ShareUnavailable"
+
+
+def test_what_would_not_be_enough_is_not_said_to_help() -> None:
+    kept = {**claim("kept", part(memory="30Gi")), "status": status([held("gpu-0", 30 << 30)])}
+    going = deleting({**claim("going", part(memory="10Gi")), "status": status([held("gpu-0", 10 << 30)])})
+    ran = plan_objects([cards(1), share(), kept, going, claim("c", part(memory="60Gi"))])
+    assert ran.codes("c") == ["ShareUnavailable"]
+
+
+WAITED: Mapping[str, tuple[Sequence[Obj], Obj, str]] = {
+    "a whole card for who has a part of it": (
+        [{**claim("old", part(memory="10Gi")), "status": status([held("gpu-0", 10 << 30)])}],
+        WHOLE,
+        "fits once DeviceClaim team/old ends",
+    ),
+    "a whole card for who gives a part of it back": (
+        [deleting({**claim("old", part(memory="10Gi")), "status": status([held("gpu-0", 10 << 30)])})],
+        WHOLE,
+        "fits when team/old has given back n1 gpu-0 (releasing)",
+    ),
+    "a part for who has the whole card": (
+        [{**claim("old", WHOLE), "status": status([held("gpu-0")])}],
+        part(memory="10Gi"),
+        "fits once DeviceClaim team/old ends",
+    ),
+    "a part for who gives another one back": (
+        [deleting({**claim("old", part(memory="60Gi")), "status": status([held("gpu-0", SIXTY)])})],
+        part(memory="40Gi"),
+        "fits when team/old has given back n1 gpu-0 (releasing)",
+    ),
+    "a card that this very plan gives to somebody": (
+        [claim("old", WHOLE)],
+        WHOLE,
+        "fits once DeviceClaim team/old ends",
+    ),
+    "a card that this very plan gives to somebody in part": (
+        [claim("old", part(memory="10Gi"))],
+        WHOLE,
+        "fits once DeviceClaim team/old ends",
+    ),
+    "parts of which one alone would be enough": (
+        [claim("old", part(memory="10Gi")), claim("big", part(memory="60Gi"))],
+        part(memory="70Gi"),
+        "fits with memory 7782Mi instead of 70Gi in request gpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WAITED)
+def test_who_waits_for_parts_is_told_for_whom(case: str) -> None:
+    objects, asked, words = WAITED[case]
+    ran = plan_objects([cards(1), share(), *objects, claim("waits", asked)])
+    assert ran.claims["waits"]["phase"] == "Pending"
+    assert ran.claims["waits"]["nearest"] == words
+
+
+def both(*devices: str, memory: int = 10 << 30) -> Obj:
+    replicas = [
+        {"index": at, "node": "n1", "state": "Ready", "devices": [held(one, memory)]} for at, one in enumerate(devices)
+    ]
+    return {"phase": "Ready", "allocation": {"replicas": replicas}}
+
+
+def over_subscribed(shown: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [each["message"] for each in shown[0]["conditions"] if each["type"] == "OverSubscribed"]
+
+
+def test_of_a_share_with_fewer_devices_than_are_split_nothing_new_is_given() -> None:
+    old = {**claim("old", part(memory="10Gi"), replicas=2), "status": both("gpu-0", "gpu-1")}
+    ran = plan_objects([cards(2), share(maxDevices=1), old, claim("new", part(memory="10Gi"))])
+    assert [replica["state"] for replica in ran.claims["old"]["replicas"]] == ["Ready", "Ready"]
+    assert ran.codes("new") == ["ShareUnavailable"]
+    assert ran.claims["new"]["reasons"][0]["message"].endswith("nothing is given until fewer are")
+    assert over_subscribed(ran.shown["shares"]) == ["2 devices are split, maxDevices is 1"]
+    as_many = plan_objects([cards(2), share(maxDevices=2), old, claim("new", part(memory="10Gi"))])
+    assert (as_many.codes("new"), over_subscribed(as_many.shown["shares"])) == ([], [])
+
+
+def test_of_a_share_that_keeps_more_back_than_is_left_nobody_loses_a_part() -> None:
+    old = {**claim("old", part(memory="60Gi")), "status": status([held("gpu-0", SIXTY)])}
+    ran = plan_objects([cards(1), share(fractional={"minReserve": "30Gi"}), old])
+    assert ran.claims["old"]["phase"] == "Ready"
+    assert over_subscribed(ran.shown["shares"]) == ["60Gi of n1/gpu-0 is in use, it gives 50Gi"]
+
+
+def test_more_than_a_card_has_is_the_older_claims() -> None:
+    def dated(name: str, day: int) -> Obj:
+        entry = {**claim(name, part(memory="60Gi")), "status": status([held("gpu-0", SIXTY)])}
+        return {**entry, "metadata": {**entry["metadata"], "creationTimestamp": f"2026-01-0{day}T00:00:00Z"}}
+
+    for objects in ([dated("old", 1), dated("young", 2)], [dated("young", 2), dated("old", 1)]):
+        ran = plan_objects([cards(2), share(), *objects])
+        assert ran.claims["old"]["phase"] == "Ready"
+        assert ran.claims["young"]["phase"] == "Allocated"
+        assert ran.devices("young") == {"gpu": ["gpu-1"]}
+        assert [each["type"] for each in ran.claims["young"]["conditions"] if each["status"] == "True"][
+            -1
+        ] == "Conflict"
+        assert over_subscribed(ran.shown["shares"]) == []
+
+
+def test_a_part_behind_a_claim_that_got_half_of_its_replicas_waits_for_nobody_whose_card_that_one_would_take() -> None:
+    whole = [claim(name, WHOLE, replicas=2) for name in ("a", "b")]
+    ran = plan_objects([cards(3), share(), *whole, claim("c", part(memory="60Gi"))])
+    assert [len(ran.claims[name]["replicas"]) for name in "abc"] == [2, 1, 0]
+    assert (ran.codes("c"), ran.claims["c"]["nearest"]) == (["ShareUnavailable"], None)
+
+
+@pytest.mark.parametrize("asked", [WHOLE, part(memory="60Gi")], ids=["whole", "part"])
+def test_what_this_plan_evicts_counts_as_releasing(asked: Obj) -> None:
+    pool = cards(2)
+    pool["spec"]["tenancy"] = {"preemption": {"withinTenant": "LowerPriority"}}
+    mine = held("gpu-0") if asked is WHOLE else held("gpu-0", SIXTY)
+    low = {**claim("low", asked), "status": status([mine])}
+    kept = {**claim("kept", WHOLE, preemptible=False), "status": status([held("gpu-1")])}
+    ran = plan_objects([pool, share(), low, kept, claim("high", WHOLE, priority=5)])
+    assert [each["name"] for each in ran.shown["preempted"]] == ["low"]
+    assert ran.claims["low"]["phase"] == "Releasing"
+    counts = ran.shown["pools"][0]["devices"]["gpu"]
+    assert (counts["capacity"], counts["allocated"], counts["releasing"]) == (2, 1, 1)

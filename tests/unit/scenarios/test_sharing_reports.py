@@ -54,7 +54,7 @@ def test_b7_what_the_driver_needs_is_kept_back_before_anything_is_shared() -> No
     assert_valid(full, decided)
     assert decided.claims[fits.uid].placements
     whole = make.snapshot([card], [make.claim("all", make.part(total))], shares=[share])
-    assert plan(whole, make.NOW).claims[make.claim("all").uid].reasons[0].code is Code.INSUFFICIENT_DEVICES
+    assert plan(whole, make.NOW).claims[make.claim("all").uid].reasons[0].code is Code.SHARE_UNAVAILABLE
 
 
 def test_b8_a_waiting_claim_costs_what_it_costs_on_a_real_card() -> None:
@@ -64,7 +64,7 @@ def test_b8_a_waiting_claim_costs_what_it_costs_on_a_real_card() -> None:
     claim = make.claim("c", make.part(8 * GIB))
     silent = make.snapshot([make.device("gpu-0", "node-a")], [claim], shares=[make.share()])
     (reason, *_) = plan(silent, make.NOW).claims[claim.uid].reasons
-    assert reason.code is Code.INSUFFICIENT_DEVICES
+    assert reason.code is Code.SHARE_UNAVAILABLE
     cards = [make.device("gpu-0", "node-a"), make.card("gpu-0", "node-b", "24Gi")]
     snapshot = make.snapshot(cards, [claim], shares=[make.share()])
     decided = plan(snapshot, make.NOW)

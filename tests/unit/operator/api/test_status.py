@@ -26,6 +26,7 @@ def test_claim() -> None:
         "nominated",
         "evictions",
         "failures",
+        "lastUsedAt",
         "allocation",
     }
     assert fields(Reason) == {"code", "nodes", "message"}
@@ -40,6 +41,8 @@ def test_claim() -> None:
         "allocatedAt",
         "readyAt",
         "idleSince",
+        "lostSince",
+        "served",
         "bootID",
         "hooks",
     }

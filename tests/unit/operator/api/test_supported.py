@@ -180,8 +180,9 @@ def test_messages(obj: Manifest, messages: list[str]) -> None:
 
 
 def test_an_error_tells_the_value() -> None:
-    (error,) = unsupported(Kind.DEVICE_CLAIM, claim(release="WhenPodsFinish"), structural_schema(DeviceClaim))
-    assert str(error) == 'not supported yet: spec.release (found "WhenPodsFinish")'
+    asked = claim(requests=[{"name": "gpu", "share": {"name": "quarters", "profile": "1g.10gb"}}])
+    (error,) = unsupported(Kind.DEVICE_CLAIM, asked, structural_schema(DeviceClaim))
+    assert str(error) == 'not supported yet: spec.requests[0].share.profile (found "1g.10gb")'
 
 
 def test_what_has_another_shape_than_the_schema_is_passed_over() -> None:

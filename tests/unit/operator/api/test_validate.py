@@ -68,16 +68,21 @@ def test_a_share_changes_in_memory_and_compute_alone() -> None:
 def test_every_wrong_field_is_named() -> None:
     obj = claim(
         requests=[{"name": "gpu", "selectors": [{"cel": "("}]}, {"name": "nic", "count": 2, "all": True}],
-        affinity=[{"requests": ["gpu"], "scope": "NVLink"}, {"requests": ["cpu"], "scope": "Node"}],
+        affinity=[{"requests": ["gpu", "gpu"], "scope": "NVLink"}, {"requests": ["cpu"], "scope": "Node"}],
         gang={"minReplicas": 3},
     )
     assert {error.path for error in validate_claim(obj)} == {
         "spec.requests[0].selectors[0].cel",
         "spec.requests[1].count",
-        "spec.affinity[0].scope",
+        "spec.affinity[0].requests",
         "spec.affinity[1].requests[0]",
         "spec.gang.minReplicas",
     }
+
+
+def test_a_scope_over_one_device_is_accepted() -> None:
+    """It holds by itself; counts that come from templates may be 1."""
+    assert list(validate_claim(claim(affinity=[{"requests": ["gpu"], "scope": "NVLink", "policy": "Required"}]))) == []
 
 
 def test_the_message_of_a_selector_is_that_of_the_compiler() -> None:
@@ -95,7 +100,7 @@ def test_cel_of_excessive_cost_is_refused() -> None:
 
 
 def test_a_hook_template_may_hold_anything() -> None:
-    template = {"spec": {"containers": [{"name": "x", "selectors": [{"cel": "no cel here ("}]}]}}
+    template = {"spec": {"containers": [{"name": "x", "image": "y", "selectors": [{"cel": "no cel here ("}]}]}}
     errors = validate_pool(pool(lifecycle={"init": [{"name": "verify", "template": template}]}))
     assert own(errors) == []
 

@@ -82,6 +82,15 @@ def test_pods_need_as_many_replicas(document: Document, pods: int) -> None:
         assert problem.endswith("1 would wait")
 
 
+def test_a_claim_that_follows_its_pods_has_room_for_as_many_as_it_says() -> None:
+    obj = deviceclaim()
+    obj["spec"]["scaling"] = {"mode": "FollowPods", "maxReplicas": 2}
+    claim = DeviceClaim.model_validate(obj)
+    assert check_workloads([workload("Deployment", {"replicas": 2, "template": template()})], [claim]) == []
+    (problem,) = check_workloads([workload("Deployment", {"replicas": 3, "template": template()})], [claim])
+    assert problem.endswith("which has 2 replicas: 1 would wait")
+
+
 def test_all_users_of_a_claim_count_together() -> None:
     users = [workload("Deployment", {"replicas": 2, "template": template()}, name=name) for name in ("a", "b")]
     assert check(*users, replicas=4) == []

@@ -1,0 +1,174 @@
+"""What would help a part of a card that cannot be had: cards that could give it if they were not as they are.
+
+In come the placer, a request for parts that no node can serve, and the array of its cards; out come reasons for what
+passes or can be repaired: parts and devices on their way back, nodes that take nothing new, cards that are not well,
+not published in full or not guarded. Each is asked alone: it would fit if this one thing were the other way. Nothing is
+taken here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adjoin_allocator.explain import listed, nodes_word
+from adjoin_allocator.model import PlacedShare
+from adjoin_allocator.place import Placer
+from adjoin_allocator.results import Code, Reason
+from adjoin_allocator.sharing import MILLI, part
+from adjoin_allocator.stock import Stock, Wish
+from adjoin_allocator.terms import Standing
+
+_Amounts = NDArray[np.int64]
+
+_CODES = {
+    Standing.UNHEALTHY: Code.UNHEALTHY,
+    Standing.QUARANTINED: Code.QUARANTINED,
+    Standing.WITHHELD: Code.DRIVER_UNAVAILABLE,
+    Standing.UNGUARDED: Code.DRIVER_UNAVAILABLE,
+}
+_WORDS = {
+    Standing.UNHEALTHY: "unhealthy",
+    Standing.QUARANTINED: "quarantined",
+    Standing.WITHHELD: "with an incomplete inventory",
+    Standing.UNGUARDED: "not guarded yet by a DeviceTaintRule",
+}
+
+
+@dataclass(slots=True)
+class _Node:
+    """By column what the cards of one node could give now."""
+
+    in_bytes: list[int]
+    milli: list[int]
+
+    def fits(self, wish: Wish) -> bool:
+        """Whether enough of them could give a part."""
+        each = wish.of_each
+        both = zip(self.in_bytes, self.milli, strict=True)
+        return sum(left >= each.bytes and rest >= each.milli for left, rest in both) >= wish.parts
+
+    def give(self, column: int, in_bytes: int, milli: int) -> None:
+        """A card could give so much instead."""
+        self.in_bytes[column], self.milli[column] = in_bytes, milli
+
+
+@dataclass(slots=True, eq=False)
+class Cards:
+    """The cards of one request.
+
+    Attributes:
+        at: Index of its share in the stock.
+        free_bytes: What each could give now, -1 where that is nothing, as if no node were closed.
+        free_milli: Likewise.
+    """
+
+    placer: Placer
+    pool: str
+    kind: str
+    stock: Stock
+    at: int
+    wish: Wish
+    free_bytes: _Amounts
+    free_milli: _Amounts
+
+    def reasons(self) -> Iterator[Reason]:
+        """All that would help, what passes first."""
+        yield from self._releasing()
+        yield from self._closed()
+        yield from self._unwell()
+
+    def _node(self, position: int) -> _Node:
+        return _Node(self.free_bytes[position].tolist(), self.free_milli[position].tolist())
+
+    def _closed(self) -> Iterator[Reason]:
+        index = self.placer.ledger.pools[self.pool].index
+        found = [at for at in sorted(index.closed) if self._node(at).fits(self.wish)]
+        if found:
+            why = [f"{index.views[at].name} {index.closed[at][1]}" for at in found]
+            yield Reason(
+                Code.NODE_UNAVAILABLE, len(found), f"{nodes_word(len(found))} would fit, but {listed(why, len(found))}"
+            )
+
+    def _whole(self, position: int, column: int) -> tuple[int, int]:
+        """What a card could give if nobody held anything of it."""
+        return int(self.stock.caps[self.at, self.stock.klass[position, column]]), MILLI
+
+    def _chosen(self, position: int) -> list[tuple[int, int]]:
+        """The columns and bits of the cards that the request may have."""
+        columns = self.placer.ledger.parts.columns(self.pool, self.kind, position)
+        eligible = self.stock.selected[self.at][position] & self.stock.eligible[self.wish.only][position]
+        return [(column, bit) for column, bit in enumerate(columns) if eligible[column]]
+
+    def _splits(self, back: int) -> bool:
+        """Whether the share may split one card more, when so many of its cards are no longer split."""
+        limit = self.stock.shares[self.at].max_devices
+        return limit is None or self.stock.in_mode[self.at] - back < limit
+
+    def _releasing(self) -> Iterator[Reason]:
+        """Nodes where what is on its way back would be enough."""
+        ledger = self.placer.ledger.pools[self.pool]
+        found = []
+        for position in sorted(ledger.returning):
+            if position in ledger.index.closed:
+                continue
+            node, back = self._node(position), ledger.back(position)
+            gone: dict[int, list[PlacedShare]] = {}
+            for _, _, parts, releasing in self.placer.ledger.part_hands(self.pool, position):
+                for bit, share in parts if releasing else ():
+                    gone.setdefault(bit, []).append(share)
+            entire = ledger.entire(position)
+            split = ledger.divided(position)
+            for column, bit in self._chosen(position):
+                if not ledger.index.views[position].offered >> bit & 1:
+                    continue
+                if back >> bit & 1 and (entire | split) >> bit & 1:
+                    if self._splits(int(self.stock.used[0, position, column] == self.at)):
+                        node.give(column, *self._whole(position, column))
+                elif bit in gone and self.stock.used[0, position, column] == self.at:
+                    left = self._left(position, column)
+                    sizes = [part(share) for share in gone[bit]]
+                    in_bytes, milli = sum(each.bytes for each in sizes), sum(each.milli for each in sizes)
+                    node.give(column, left[0] + in_bytes, left[1] + milli)
+            if node.fits(self.wish):
+                found.append(position)
+        if found:
+            names = listed([ledger.index.views[at].name for at in found], len(found))
+            message = f"{nodes_word(len(found))} would fit with devices that are being released: {names}"
+            yield Reason(Code.DEVICE_RELEASING, len(found), message)
+
+    def _left(self, position: int, column: int) -> tuple[int, int]:
+        """What is left of a card that the share has split."""
+        cap, milli = self._whole(position, column)
+        used = int(self.stock.used[1, position, column]), int(self.stock.used[2, position, column])
+        return cap - used[0], milli - used[1]
+
+    def _unwell(self) -> Iterator[Reason]:
+        """Nodes where cards that cannot be given for one reason would be enough."""
+        ledger = self.placer.ledger.pools[self.pool]
+        for standing, code in _CODES.items():
+            helped, told = 0, list[str]()
+            for position, view in enumerate(ledger.index.views):
+                mask = view.standing.get(standing, 0)
+                if not mask or position in ledger.index.closed:
+                    continue
+                node, names, entire = self._node(position), list[str](), ledger.entire(position)
+                for column, bit in self._chosen(position):
+                    if not mask >> bit & 1 or entire >> bit & 1:
+                        continue
+                    mode = int(self.stock.used[0, position, column])
+                    if mode != self.at and (mode >= 0 or not self._splits(0)):
+                        continue
+                    node.give(column, *(self._left if mode == self.at else self._whole)(position, column))
+                    device = view.devices[bit]
+                    detail = f" ({device.standing_detail})" if device.standing_detail else ""
+                    names.append(f"{view.name}/{device.id.device}{detail}")
+                if names and node.fits(self.wish):
+                    helped += 1
+                    told += names
+            if helped:
+                message = f"{len(told)} {_WORDS[standing]} where it would fit otherwise: {listed(told)}"
+                yield Reason(code, helped, message)

@@ -1,0 +1,234 @@
+"""Room for one more replica where devices are given in parts: what this decision has placed is placed again.
+
+In come the replicas that one decision has placed in a pool, whole devices and parts, and one that fits nowhere; out
+comes a place for that one, and then others have moved, or None, and then nothing has. Where they can all be is
+`packing`'s question. What was placed by earlier decisions never moves, and neither do gangs, replicas with a host, or
+claims with alternatives.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from adjoin_allocator.fit import Fit
+from adjoin_allocator.lot import Lot, Unit, alone
+from adjoin_allocator.model import Claim, HostAsk
+from adjoin_allocator.packing import CLOSED, FREE, Card, Packing, Piece, Site
+from adjoin_allocator.place import Ask, Spot
+from adjoin_allocator.sharing import MILLI, memory_bytes, part
+from adjoin_allocator.tariff import copies, grant, take_back
+from adjoin_allocator.topology import bits
+
+STEPS = 60
+"""Choices of devices that are tried, for each millisecond of the pool's budget."""
+
+NODES = 96
+"""Nodes that are looked at together."""
+
+UNITS = 64
+"""Replicas that are placed again together."""
+
+Find = Callable[[Unit], Spot | None]
+"""The best place for one unit as the walk would choose it now, or None; takes nothing."""
+
+
+def movable(claim: Claim) -> bool:
+    """Whether its replicas may be placed again one by one, parts or not."""
+    return alone(claim) and claim.host == HostAsk() and not any(request.first_of for request in claim.requests)
+
+
+class Repack:
+    """Movable replicas of one pool that a share divides.
+
+    Attributes:
+        units: Those with parts that have a place; those without are in the lot.
+        walked: Where the walk placed each of them.
+    """
+
+    def __init__(self, lot: Lot, find: Find) -> None:
+        self.units: list[Unit] = []
+        self.walked: dict[Unit, Spot] = {}
+        self._lot = lot
+        self._find = find
+        self._steps = STEPS * lot.pool.optimise_milliseconds
+        self._refused: set[object] = set()
+
+    def enter(self, unit: Unit) -> None:
+        """The walk has given a unit with parts its place; the ledger knows."""
+        self.units.append(unit)
+        self.walked[unit] = unit.place
+
+    @property
+    def moved(self) -> list[Unit]:
+        """All units with parts of claims of which one has another place than the walk gave it."""
+        touched = {unit.claim.uid for unit in self.units if unit.spot is not self.walked[unit]}
+        return [unit for unit in self.units if unit.claim.uid in touched]
+
+    def room(self, unit: Unit) -> Spot | None:
+        """A place for a replica that fits nowhere, when there is one once others have moved: then they have."""
+        ask = unit.ask
+        key = ask.requests, ask.affinity, ask.profile
+        if not self._steps or key in self._refused or not (self.units or _divides(ask)):
+            return None
+        others = [*self.units, *self._lot.placed]
+        spot = self._placed_anew(unit, others) if others and self._countable(ask) else None
+        if spot is None:
+            self._refused.add(key)
+        return spot
+
+    def _placed_anew(self, unit: Unit, others: Sequence[Unit]) -> Spot | None:
+        # What one part costs of a quota depends on the card, and nobody may be moved out of a quota.
+        if self._lot.pool.tenants and self._uneven([*others, unit]):
+            return None
+        positions = self._positions(others)
+        here = set(positions)
+        units = [unit, *(other for other in others if other.place.position in here)]
+        packing = Packing(self._lot.placer, [self._piece(each) for each in units], self._sites(positions, units[1:]))
+        budget = (self._steps + 1) // 2
+        found = packing.solve(budget)
+        self._steps -= min(budget, packing.steps)
+        return None if found is None else self._apply(unit, list(zip(units, found, strict=True)))
+
+    @staticmethod
+    def _piece(unit: Unit) -> Piece:
+        now = None if unit.spot is None else (unit.spot.position, unit.spot.fit.masks)
+        return Piece(unit.ask, now, unit.rank)
+
+    def _uneven(self, units: Sequence[Unit]) -> bool:
+        """Whether cards that parts are taken of differ in size."""
+        kinds = {request.kind for unit in units for request in unit.ask.requests if request.share}
+        sizes = {
+            memory_bytes(view.devices[bit])
+            for view in self._lot.nodes.index.views
+            for kind in kinds
+            for bit in bits(view.shape.kinds.get(kind, 0))
+        }
+        return len(sizes) > 1
+
+    def _countable(self, ask: Ask) -> bool:
+        """Whether numbers alone allow one more replica: moving makes nothing more of the cards that there are."""
+        for kind in {request.kind for request in ask.requests if request.count}:
+            milli = in_bytes = 0
+            for request in ask.requests:
+                if request.kind == kind:
+                    milli += request.count * (part(request.share).milli if request.share else MILLI)
+                    in_bytes += request.count * (part(request.share).bytes if request.share else 0)
+            stock = self._lot.ledger.parts.appraiser(ask.pool, kind).stock
+            open_ = ~stock.closed[:, None]
+            _, used_bytes, used_milli = stock.used
+            divided = open_ & stock.usable
+            free = open_ & stock.free
+            most = stock.caps.max(axis=0, initial=0)[stock.klass]
+            left_milli = int(free.sum()) * MILLI + int((MILLI - used_milli)[divided].sum())
+            left_bytes = int(most[free].sum()) + int((most - used_bytes)[divided].sum())
+            if milli > left_milli or in_bytes > left_bytes:
+                return False
+        return True
+
+    def _positions(self, others: Sequence[Unit]) -> list[int]:
+        """Nodes that are looked at: those where something may move, those first on which least is; then others with
+        something to give. Not so many that more than `UNITS` are on them.
+        """
+        nodes, number = self._lot.nodes, Counter(unit.place.position for unit in others)
+        divided = {position for position, _ in self._lot.ledger.parts.holding(self._lot.pool.name)}
+        open_ = [
+            at
+            for at, free in enumerate(nodes.free)
+            if at not in nodes.index.closed and (free or at in divided or at in number)
+        ]
+        found, left = [], UNITS
+        for at in sorted(open_, key=lambda at: (not number[at], number[at], at))[:NODES]:
+            if number[at] <= left:
+                found.append(at)
+                left -= number[at]
+        return sorted(found)
+
+    def _sites(self, positions: Sequence[int], units: Sequence[Unit]) -> list[Site]:
+        """The nodes without these units, and how many devices are split everywhere without them."""
+        nodes, parts = self._lot.nodes, self._lot.ledger.parts.holding(self._lot.pool.name)
+        cards: dict[tuple[int, int], tuple[str, int, int, int]] = {}
+        split: Counter[str] = Counter()
+        for key, held in parts.items():
+            name = next(iter(held)).name
+            split[name] += 1
+            in_bytes = sum(part(share).bytes * times for share, times in held.items())
+            milli = sum(part(share).milli * times for share, times in held.items())
+            cards[key] = (name, in_bytes, milli, sum(held.values()))
+        free = {position: nodes.free[position] for position in positions}
+        for unit in units:
+            position = unit.place.position
+            for request, mask in zip(unit.ask.requests, unit.place.fit.masks, strict=True):
+                if request.share is None:
+                    free[position] |= mask
+                    continue
+                each, times = part(request.share), copies(request)
+                for bit in bits(mask):
+                    name, in_bytes, milli, users = cards[position, bit]
+                    left = (name, in_bytes - times * each.bytes, milli - times * each.milli, users - times)
+                    cards[position, bit] = left
+                    if not left[3]:
+                        del cards[position, bit]
+                        split[name] -= 1
+                        free[position] |= 1 << bit
+        sites = []
+        for position in positions:
+            view = nodes.index.views[position]
+            usable = view.offered & ~(nodes.entire(position) & ~free[position])
+            now: list[Card] = []
+            for bit in range(view.shape.size):
+                card = cards.get((position, bit))
+                if not usable >> bit & 1:
+                    now.append(CLOSED)
+                elif card is not None:
+                    now.append(card[:3])
+                else:
+                    now.append(FREE if free[position] >> bit & 1 else CLOSED)
+            sites.append(Site(position, view, tuple(now), split))
+        return sites
+
+    def _apply(self, newcomer: Unit, found: Sequence[tuple[Unit, tuple[int, tuple[int, ...]]]]) -> Spot | None:
+        """Moves who has to; whoever has moved, and the newcomer, then gets the best place that is left."""
+        placer = self._lot.placer
+        meant: dict[Unit, Spot] = {}
+        for unit, (position, masks) in found:
+            if unit.spot is None or (unit.spot.position, unit.spot.fit.masks) != (position, masks):
+                taken = 0
+                for mask in masks:
+                    taken |= mask
+                meant[unit] = Spot(position, Fit((), masks, taken, 0))
+        before = {unit: self._lift(unit) for unit in meant if unit is not newcomer}
+        for unit, spot in meant.items():
+            grant(placer, unit.ask, spot)
+        better: dict[Unit, Spot] = {}
+        for unit in sorted(meant, key=lambda unit: unit.rank):
+            take_back(placer, unit.ask, meant[unit])
+            best = self._find(unit)
+            # A search that is given up finds nothing, though there is a place.
+            if best is not None:
+                better[unit] = meant[unit] = best
+            grant(placer, unit.ask, meant[unit])
+        for unit, spot in meant.items():
+            take_back(placer, unit.ask, spot)
+        done = len(better) == len(meant)
+        for unit, spot in before.items():
+            self._put(unit, better[unit] if done else spot)
+        return better[newcomer] if done else None
+
+    def _lift(self, unit: Unit) -> Spot:
+        if unit in self._lot.walked:
+            return self._lot.lift(unit)
+        spot, unit.spot = unit.place, None
+        take_back(self._lot.placer, unit.ask, spot)
+        return spot
+
+    def _put(self, unit: Unit, spot: Spot) -> None:
+        if unit in self._lot.walked:
+            self._lot.put(unit, spot)
+        else:
+            unit.spot = spot
+            grant(self._lot.placer, unit.ask, spot)
+
+
+def _divides(ask: Ask) -> bool:
+    return any(request.share for request in ask.requests)

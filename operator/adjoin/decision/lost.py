@@ -1,0 +1,113 @@
+"""Devices that a claim lost: since when, and which replicas are given up for it.
+
+In come a claim's replicas, what is missing or in quarantine, and its pods; out go since when a replica has been without
+a device while nobody used it, and the replicas that are to have others. A replica whose pod runs is never given up, and
+none is as long as no pod waits for it: devices come back, and a pod that is there may know better than we do. What a
+replica had when it is given up is not free by that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from adjoin.decision.scene import Scene, Work
+from adjoin.facts import ClaimFacts, PodFacts, PoolFacts, Raw, timestamp
+from adjoin.holdings import read_placed
+from adjoin.inventory import asked_pool, grace_of
+from adjoin.lifecycle import Member, Use, entries, rfc3339, uses_of
+from adjoin_allocator.terms import ReplicaState, Standing
+
+
+def in_use(uses: Iterable[Use]) -> bool:
+    """Whether somebody may be at the devices: a pod that waits at its gate never was."""
+    return any(not use.at_gate for use in uses)
+
+
+def with_loss(member: Member, absent: bool, pool: PoolFacts | None, scene: Scene, work: Work) -> Member:
+    """The replica with since when it has been without a device. While somebody uses it that does not count: some
+    drivers do not publish what a pod has."""
+    known = member.entry.get("lostSince")
+    if not absent or in_use(member.uses) or pool is None:
+        left = {key: value for key, value in member.entry.items() if key != "lostSince"}
+        return replace(member, entry=left) if known else member
+    hushed = scene.hushed(pool)
+    if not known:
+        if any((each.get("driver"), each.get("pool")) in hushed for each in member.entry.get("devices") or ()):
+            return member
+        member = replace(member, entry={**member.entry, "lostSince": rfc3339(_since(member, pool, scene))})
+    lost = (timestamp(member.entry["lostSince"]) or scene.now) + grace_of(pool)
+    if lost > scene.now:
+        work.wake(lost)
+    return member
+
+
+def _since(member: Member, pool: PoolFacts, scene: Scene) -> float:
+    """From when the loss counts: with the driver's silence, if that is it."""
+    devices = {(each.get("driver"), each.get("pool")) for each in member.entry.get("devices") or ()}
+    silent = scene.inventory.silences.get(pool.meta.name, ())
+    return min((each.since for each in silent if each.since is not None and each.key in devices), default=scene.now)
+
+
+def forsaken(claim: ClaimFacts, scene: Scene) -> frozenset[int]:
+    """Replicas that are to be placed anew, although their node is well: a device of theirs has been missing for longer
+    than the pool's grace or is in quarantine, nobody uses them, and a pod waits."""
+    if claim.meta.deleting is not None:
+        return frozenset()
+    pool = scene.relations.pools.get(asked_pool(claim, scene.inventory.default_pool))
+    wanted = scene.wanted(claim)
+    placed = [entry for entry in entries(claim) if int(entry.get("index") or 0) in wanted]
+    if pool is None or not any(_bad(entry, pool, scene) for entry in placed):
+        return frozenset()
+    uses: dict[int, list[Use]] = {}
+    for use in uses_of(claim, scene.relations, scene.inventory):
+        uses.setdefault(use.index, []).append(use)
+    candidates: list[int] = []
+    spare = 0
+    """Sound replicas that nobody has."""
+    for entry in placed:
+        index = int(entry.get("index") or 0)
+        mine = uses.get(index, [])
+        if in_use(mine) or entry.get("state") in (ReplicaState.FAILED, ReplicaState.RELEASING):
+            continue
+        if _bad(entry, pool, scene):
+            candidates.append(index)
+        else:
+            spare += not mine
+    served = {use.pod_uid for index, group in uses.items() if index not in candidates for use in group}
+    waiting = [
+        pod
+        for pod in scene.relations.pods.get((claim.meta.namespace, claim.meta.name), ())
+        if pod.meta.uid not in served and _waits(pod)
+    ]
+    anywhere = sum(pod.replica is None for pod in waiting) - spare
+    found: set[int] = set()
+    for index in candidates:
+        if any(pod.replica == index for pod in waiting):
+            found.add(index)
+        elif anywhere > 0:
+            found.add(index)
+            anywhere -= 1
+    return frozenset(found)
+
+
+def _waits(pod: PodFacts) -> bool:
+    return pod.gated and not pod.foreign_gates and not pod.finished and pod.meta.deleting is None
+
+
+def _bad(entry: Raw, pool: PoolFacts, scene: Scene) -> bool:
+    """Whether nobody can be given the replica: a device of it is lost, or in quarantine. A node that is not well says
+    nothing about its devices."""
+    node = scene.inventory.nodes.get(str(entry.get("node") or ""))
+    if node is None or not node.exists or not node.ready or node.deleting:
+        return False
+    since = timestamp(entry.get("lostSince"))
+    late = since is not None and since + grace_of(pool) <= scene.now
+    (replica,) = read_placed({"allocation": {"replicas": [entry]}})
+    for placed in replica.devices:
+        device = scene.inventory.device(node.name, scene.inventory.current(node.name, placed))
+        if device is None:
+            continue
+        if scene.quarantined(pool, placed) or (late and device.standing is Standing.MISSING):
+            return True
+    return False

@@ -1,0 +1,192 @@
+"""Parts of cards and the order of service: who fits beside all before it is placed, wherever these were put first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.support import make
+from tests.support.checks import assert_valid
+
+from adjoin_allocator import Claim, Code, Device, Memo, Plan, ReplicaState, Request, Scope, Snapshot, plan
+from adjoin_allocator.model import PlacedDevice, PlacedReplica
+from adjoin_allocator.terms import Objective
+
+GIB = 1 << 30
+CARD = 80
+
+
+def _answer(snapshot: Snapshot) -> Plan:
+    decided = plan(snapshot, make.NOW)
+    assert_valid(snapshot, decided)
+    return decided
+
+
+def _placed(decided: Plan, snapshot: Snapshot) -> list[str]:
+    return [
+        claim.name
+        for claim in snapshot.claims
+        if claim.uid in decided.claims and len(decided.claims[claim.uid].placements) == claim.replicas
+    ]
+
+
+def _cards(number: int, node: str = make.NODE) -> list[Device]:
+    return [make.card(f"gpu-{at}", node, f"{CARD}Gi") for at in range(number)]
+
+
+def _held(claim: Claim, card: Device) -> PlacedDevice:
+    share = claim.requests[0].share
+    assert share is not None
+    return PlacedDevice("gpu", card.id, card.hardware_id, share.placed)
+
+
+def _in_turn(*requests: Sequence[Request]) -> list[Claim]:
+    return [make.claim(f"c{at}", *asked, created=float(at)) for at, asked in enumerate(requests)]
+
+
+WHOLE = make.request("gpu", 1)
+
+ROOM = {
+    "two halves leave a tenth of each card when they share one": (
+        make.part(milli=500),
+        make.part(milli=500),
+        make.part(milli=100, count=2),
+    ),
+    "parts that know nothing of each other's amount share a card for a whole one": (
+        make.part("10Gi"),
+        make.part(milli=250),
+        WHOLE,
+    ),
+    "parts gather so that two on two cards fit": (
+        make.part("10Gi"),
+        make.part("20Gi", 250),
+        make.part("40Gi", 500),
+        make.part("10Gi", count=2),
+    ),
+}
+
+
+@pytest.mark.parametrize("requests", ROOM.values(), ids=ROOM.keys())
+def test_who_fits_beside_all_before_it_is_placed(requests: Sequence[Request]) -> None:
+    snapshot = make.snapshot(_cards(2), claims=_in_turn(*([asked] for asked in requests)), shares=[make.share()])
+    decided = _answer(snapshot)
+    assert _placed(decided, snapshot) == [claim.name for claim in snapshot.claims]
+
+
+def test_parts_that_were_there_before_do_not_move() -> None:
+    asked, cards = _in_turn([make.part("10Gi")], [make.part(milli=250)], [WHOLE]), _cards(2)
+    spread = [
+        replace(claim, placed=(PlacedReplica(0, make.NODE, ReplicaState.READY, (_held(claim, card),)),))
+        for claim, card in zip(asked[:2], cards, strict=True)
+    ]
+    snapshot = make.snapshot(cards, claims=[*spread, asked[2]], shares=[make.share()])
+    assert _placed(_answer(snapshot), snapshot) == []
+
+
+def test_nothing_moves_without_a_budget() -> None:
+    claims = _in_turn([make.part(milli=500)], [make.part(milli=500)], [make.part(milli=100, count=2)])
+    pool = make.pool(optimise_milliseconds=0)
+    snapshot = make.snapshot(_cards(2), claims=claims, shares=[make.share()], pools=[pool])
+    assert _placed(_answer(snapshot), snapshot) == ["c0", "c1"]
+
+
+def test_a_card_near_a_nic_is_made_free_for_who_must_be_near_it() -> None:
+    devices = [
+        make.card("gpu-0", memory="80Gi", root="near"),
+        make.card("gpu-1", memory="80Gi", root="far"),
+        make.device("nic-0", root="near"),
+    ]
+    near = make.required(Scope.PCIE_ROOT, "gpu", "nic")
+    claims = [
+        make.claim("c0", make.part("60Gi"), created=0.0),
+        make.claim("c1", make.part("60Gi"), make.request("nic"), near, created=1.0),
+    ]
+    snapshot = make.snapshot(devices, claims=claims, shares=[make.share()])
+    decided = _answer(snapshot)
+    assert _placed(decided, snapshot) == ["c0", "c1"]
+    assert decided.claims[claims[1].uid].placements[0].devices[0].id.device == "gpu-0"
+
+
+@pytest.mark.parametrize("objective", list(Objective))
+def test_parts_of_one_card_that_are_more_than_a_card_wait_and_say_so(objective: Objective) -> None:
+    claims = _in_turn([make.part(milli=700, count=2, same_device=True)], [WHOLE], [make.part(milli=700)])
+    snapshot = make.snapshot(_cards(2), claims=claims, shares=[make.share()], pools=[make.pool(objective=objective)])
+    decided = _answer(snapshot)
+    assert _placed(decided, snapshot) == ["c1", "c2"]
+    assert decided.claims[claims[0].uid].reasons[0].code is Code.SHARE_UNAVAILABLE
+
+
+asks = st.one_of(
+    st.builds(lambda count: ("whole", count, 0, 0, False), st.sampled_from((1, 1, 2))),
+    st.builds(
+        lambda count, gib, milli, same: ("part", count, gib, milli if gib or milli else 100, same),
+        st.sampled_from((1, 1, 1, 2)),
+        st.sampled_from((0, 10, 20, 30, 40, 60)),
+        st.sampled_from((0, 100, 250, 500, 700)),
+        st.sampled_from((False, False, True)),
+    ),
+)
+_Ask = tuple[str, int, int, int, bool]
+_State = tuple[tuple[tuple[int, int, int], ...], ...]
+"""By node its cards: what they are (0 free, 1 split, 2 whole), and GiB and thousandths in use."""
+
+
+def _ways(state: _State, ask: _Ask, limit: int | None) -> Iterator[_State]:
+    what, count, gib, milli, same = ask
+    for at, node in enumerate(state):
+        for chosen in combinations(range(len(node)), 1 if same and what == "part" else count):
+            times = count if same else 1
+            cards, fits = list(node), True
+            for card in chosen:
+                now, used_gib, used_milli = cards[card]
+                after = (used_gib + times * gib, used_milli + times * milli)
+                if what == "whole":
+                    fits, cards[card] = fits and now == 0, (2, 0, 0)
+                else:
+                    fits = fits and now < 2 and after[0] <= CARD and after[1] <= 1000
+                    cards[card] = (1, *after)
+            new = (*state[:at], tuple(cards), *state[at + 1 :])
+            split = sum(card[0] == 1 for each in new for card in each)
+            if fits and (limit is None or split <= limit):
+                yield new
+
+
+def _possible(state: _State, asked: Sequence[_Ask], limit: int | None) -> bool:
+    return not asked or any(_possible(new, asked[1:], limit) for new in set(_ways(state, asked[0], limit)))
+
+
+@given(
+    nodes=st.lists(st.integers(1, 2), min_size=1, max_size=2),
+    asked=st.lists(asks, min_size=2, max_size=5),
+    limit=st.sampled_from((None, None, 1, 2)),
+)
+@settings(max_examples=150)
+def test_the_first_in_the_order_that_fit_together_are_placed(
+    nodes: list[int], asked: list[_Ask], limit: int | None
+) -> None:
+    claims = [
+        make.claim(
+            f"c{at}",
+            make.request("gpu", count)
+            if what == "whole"
+            else make.part(gib * GIB or None, milli or None, count, same_device=same),
+            created=float(at),
+        )
+        for at, (what, count, gib, milli, same) in enumerate(asked)
+    ]
+    devices = [card for at, number in enumerate(nodes) for card in _cards(number, f"node-{at}")]
+    snapshot = make.snapshot(devices, claims=claims, shares=[make.share(max_devices=limit)])
+    empty = tuple(((0, 0, 0),) * number for number in nodes)
+    kept: list[_Ask] = []
+    names = []
+    for claim, ask in zip(claims, asked, strict=True):
+        if _possible(empty, [*kept, ask], limit):
+            kept.append(ask)
+            names.append(claim.name)
+    decided = _answer(snapshot)
+    assert _placed(decided, snapshot) == names
+    assert plan(snapshot, make.NOW, Memo()) == decided

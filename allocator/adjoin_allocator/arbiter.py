@@ -189,8 +189,7 @@ class Arbiter:
         placements = attempt()
         if placements is None:
             return None
-        taken = self._ledger.cost_since(mark)
-        cost: Cost = self._cost(placements) if taken is None else taken
+        cost = self._ledger.cost_since(mark) or self._cost(placements)
         if accounts.short(tenant, cost):
             self._ledger.roll_back(mark)
             self._refused = self._cost(placements)
@@ -436,19 +435,15 @@ class Arbiter:
         self._hopeless.clear()
         pool_field.record(choice)
         for loss in choice.losses:
-            lost = self._preempted.setdefault((loss.claim.uid, claim.uid), set())
-            lost.update(loss.replicas)
+            self._preempted.setdefault((loss.claim.uid, claim.uid), set()).update(loss.replicas)
         return self._nominate(unit, choice.placements, self._masks(pool, choice.placements))
 
     def _choose(self, unit: Unit, need: Cost, pool_field: Field, affordable: bool) -> Choice | None:
-        divides = any(request.share for ask in unit.asks for request in ask.requests)
-        # With several ways, or with parts, counting devices for one way says nothing.
-        replicas = unit.members if len(unit.asks) == 1 and not divides else 0
-        searches = [Search(self._placer, ask, unit.claim, need, unit.least, pool_field, replicas) for ask in unit.asks]
-        plain = unit.single and not divides
+        least, count = unit.least, unit.countable
+        searches = [Search(self._placer, ask, unit.claim, need, least, pool_field, count) for ask in unit.asks]
+        plain = unit.single and not unit.divides
         choices = [search.on_nodes() for search in searches] if plain else []
-        # What a pod needs beside devices is nothing that a look at a node's devices would tell.
-        # Neither does it tell who has parts of them.
+        # A look at a node's devices tells neither what a pod needs beside them nor who has parts of them.
         divided = self._ledger.parts.prices(unit.pool) or unit.claim.host != NO_HOST
         if not plain or not affordable or (divided and not any(choices)):
             choices.append(searches[0].anywhere())

@@ -61,6 +61,18 @@ class Unit:
         return self.claim.pool
 
     @property
+    def divides(self) -> bool:
+        """Whether some way takes parts of devices."""
+        return any(request.share for ask in self.asks for request in ask.requests)
+
+    @property
+    def countable(self) -> int:
+        """How many replicas it needs at least of its only way; 0 with several ways, or with parts: then counting
+        devices for one way says nothing.
+        """
+        return self.members if len(self.asks) == 1 and not self.divides else 0
+
+    @property
     def several(self) -> bool:
         """Whether it needs several devices together, so that others can keep it waiting by taking one at a time."""
         asked = sum(2 if request.all_devices else max(1, request.count) for request in self.claim.requests)

@@ -201,7 +201,7 @@ class Search:
         for place, (priority, _, mask, _) in enumerate(here):
             everything |= mask
             last = place + 1 == len(here) or here[place + 1][0] > priority
-            if not last or not needs.met(everything) or not fits(everything):
+            if not last or not fits(everything):
                 continue
             some = here[: place + 1]
             devices = max(needs.missing(free), 1)

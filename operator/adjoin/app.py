@@ -35,35 +35,21 @@ import uvloop
 from aiohttp import web
 
 from adjoin import admission, handlers
-from adjoin.api.names import LABEL_HOOK
 from adjoin.api.quantity import milliseconds
-from adjoin.cache import Cache, View
+from adjoin.cache import Cache, Facts, View
 from adjoin.decision import Decider, Decision
 from adjoin.definitions import Definitions
-from adjoin.facts import ClaimFacts
+from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Kind
 from adjoin.kube import ConfigurationError, Kube, Login, NotFound
 from adjoin.lease import Elector, LeadershipLost
 from adjoin.metrics import Metrics
 from adjoin.planner import Batcher, Planner, PlannerBroken
 from adjoin.records import Recorder
-from adjoin.reflector import Reflector
+from adjoin.reflector import HOME, LABELLED, REFLECTED, Reflector
 from adjoin.serving import Files, Keeper, Server, status_app
 from adjoin.writer import Writer
 
-REFLECTED: Final = (
-    Kind.NODE,
-    Kind.RESOURCE_SLICE,
-    Kind.TAINT_RULE,
-    Kind.CONFIG_MAP,
-    Kind.NAMESPACE,
-    Kind.PRIORITY_CLASS,
-    Kind.GUEST,
-    Kind.JOB,
-    Kind.HOOK_POD,
-)
-HOME: Final = frozenset({Kind.CONFIG_MAP, Kind.JOB, Kind.HOOK_POD})
-"""Kinds of which only those in the operator's own namespace matter."""
 SERVICE_ACCOUNT_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 SWITCH_SECONDS: Final = 0.001
@@ -336,9 +322,11 @@ class Operator:
                 self.cache,
                 kind,
                 namespace=settings.namespace if kind in HOME else "",
-                labels=LABEL_HOOK if kind in (Kind.JOB, Kind.HOOK_POD) else "",
+                labels=LABELLED.get(kind, ""),
                 on_relist=self.sweep.soon,
                 gate=self.cache.guests_wanted if kind is Kind.GUEST else None,
+                # The writer may have met a ConfigMap of others under a name of ours; no watch tells when it goes.
+                renew=kind is Kind.GRANT,
             )
             for kind in REFLECTED
         ]
@@ -443,7 +431,7 @@ class Operator:
     # Parts
 
     async def _serve_admission(self) -> None:
-        app: web.Application = admission.build_app(self.cache, self._find_claim, self._may_run_jobs)
+        app: web.Application = admission.build_app(self.cache, self._find_claim, self._may_run_jobs, self._find_pool)
         server: Server | None = None
         try:
             while True:
@@ -458,13 +446,20 @@ class Operator:
                 await server.close()
 
     async def _find_claim(self, namespace: str, name: str) -> ClaimFacts | None:
-        """A claim applied a moment ago with its pod. An API error fails the admission, which is tried again."""
+        found = await self._asked_for(Kind.DEVICE_CLAIM, namespace, name)
+        return found if isinstance(found, ClaimFacts) else None
+
+    async def _find_pool(self, name: str) -> PoolFacts | None:
+        found = await self._asked_for(Kind.DEVICE_POOL, "", name)
+        return found if isinstance(found, PoolFacts) else None
+
+    async def _asked_for(self, kind: Kind, namespace: str, name: str) -> Facts | None:
+        """What was applied a moment ago with its pods. An API error fails the admission, which is tried again."""
         try:
-            self.cache.ingest(Kind.DEVICE_CLAIM, await self._kube.get(Kind.DEVICE_CLAIM, namespace, name))
+            self.cache.ingest(kind, await self._kube.get(kind, namespace, name))
         except NotFound:
             return None
-        claim = self.cache.named(Kind.DEVICE_CLAIM, namespace, name)
-        return claim if isinstance(claim, ClaimFacts) else None
+        return self.cache.named(kind, namespace, name)
 
     async def _may_run_jobs(self, user: Mapping[str, Any]) -> bool:
         """Whether a user may create Jobs where hooks run."""

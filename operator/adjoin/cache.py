@@ -54,6 +54,7 @@ from adjoin.facts import (
     read_slice,
     read_taint_rule,
 )
+from adjoin.grants import GrantFacts, read_grant
 from adjoin.intents import Intent, Kind
 from adjoin.jobs import HookPodFacts, JobFacts, read_hook_pod, read_job
 from adjoin.traces import unseen
@@ -99,6 +100,7 @@ class View:
         guests_listed: `guests` are complete.
         jobs: Hook Jobs of the operator's namespace, by UID.
         hook_pods: Their pods, by UID.
+        grants: ConfigMaps that hand devices to pods, by UID; also those of others whose name was found taken.
     """
 
     claims: Mapping[str, ClaimFacts]
@@ -123,6 +125,7 @@ class View:
     forced: Mapping[str, float] = field(default_factory=dict)
     jobs: Mapping[str, JobFacts] = field(default_factory=dict)
     hook_pods: Mapping[str, HookPodFacts] = field(default_factory=dict)
+    grants: Mapping[str, GrantFacts] = field(default_factory=dict)
 
 
 def _bare(obj: Raw) -> Raw:
@@ -155,6 +158,7 @@ READERS: Final[Mapping[Kind, Callable[[Raw], Facts | None]]] = MappingProxyType(
         Kind.GUEST: read_guest,
         Kind.JOB: read_job,
         Kind.HOOK_POD: read_hook_pod,
+        Kind.GRANT: read_grant,
     }
 )
 """Raw object → facts, for every kind that is kept. None means: not of interest."""
@@ -177,6 +181,8 @@ READ_ONLY: Final = frozenset(
 
 ON_DEMAND: Final = frozenset({Kind.GUEST})
 """Kinds that are only listed once something depends on them: all pods of a cluster are many."""
+
+_SPOKEN: Final = {Kind.HOOK_POD: "pods of hooks", Kind.GRANT: "configmaps of pods"}
 
 MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 
@@ -304,7 +310,7 @@ class Cache:
     def unsynced(self) -> tuple[str, ...]:
         """Kinds that were never listed."""
         return tuple(
-            "pods of hooks" if kind is Kind.HOOK_POD else kind.value.plural
+            _SPOKEN.get(kind, kind.value.plural)
             for kind, table in self._tables.items()
             if not table.listed and kind not in ON_DEMAND
         )
@@ -365,6 +371,7 @@ class Cache:
             guests_listed=self._tables[Kind.GUEST].listed,
             jobs=frozen(Kind.JOB),  # type: ignore[arg-type]
             hook_pods=frozen(Kind.HOOK_POD),  # type: ignore[arg-type]
+            grants=frozen(Kind.GRANT),  # type: ignore[arg-type]
         )
 
     # Observing
@@ -461,6 +468,7 @@ class Cache:
             known[Kind.RESOURCE_CLAIM],  # type: ignore[arg-type]
             known[Kind.POD],  # type: ignore[arg-type]
             self._tables[Kind.POD].ends,
+            known[Kind.GRANT],  # type: ignore[arg-type]
         )
         self._ghosts |= {pod.meta.uid: pod for pod in traces.nameless}
         lingering = [*sorted(traces.named), *(pod.meta.uid for pod in traces.nameless)]

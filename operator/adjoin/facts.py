@@ -25,6 +25,8 @@ from adjoin.api.names import (
     GROUP,
     LABEL_CLAIM,
     LABEL_HOOK,
+    NETWORKS_ANNOTATION,
+    VISIBLE_DEVICES,
 )
 from adjoin.api.parse import parse_lenient
 from adjoin_allocator.cel import AttributeValue, Quantity, Version
@@ -145,6 +147,8 @@ class PodFacts:
         affinity: spec.affinity as it stands.
         controller: UID of the controller that made it, or "".
         ended: When its last container ended, of a pod that has ended; None where that is not known.
+        grants: Names of the ConfigMaps of ours that its environment is taken from.
+        networks: Raw text of the annotation that says which networks it is attached to, or "".
     """
 
     meta: Meta
@@ -161,6 +165,8 @@ class PodFacts:
     affinity: Raw
     controller: str = ""
     ended: float | None = None
+    grants: tuple[str, ...] = ()
+    networks: str = ""
 
     @property
     def controlled(self) -> bool:
@@ -232,7 +238,20 @@ def read_pod(obj: Raw) -> PodFacts | None:
         affinity=spec.get("affinity") or {},
         controller=next((o.get("uid") or "" for o in meta.get("ownerReferences") or () if o.get("controller")), ""),
         ended=_ended(states) if status.get("phase") in ("Succeeded", "Failed") else None,
+        grants=_grants(spec, prefix),
+        networks=annotations.get(NETWORKS_ANNOTATION, ""),
     )
+
+
+def _grants(spec: Raw, prefix: str) -> tuple[str, ...]:
+    names = (
+        str(((entry.get("valueFrom") or {}).get("configMapKeyRef") or {}).get("name") or "")
+        for group in ("initContainers", "containers")
+        for container in spec.get(group) or ()
+        for entry in container.get("env") or ()
+        if entry.get("name") == VISIBLE_DEVICES
+    )
+    return tuple(dict.fromkeys(name for name in names if name.startswith(prefix)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

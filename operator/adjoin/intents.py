@@ -49,6 +49,8 @@ class Kind(Enum):
     NAMESPACE = Resource("", "v1", "namespaces", "Namespace", False)
     PRIORITY_CLASS = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
     CONFIG_MAP = Resource("", "v1", "configmaps", "ConfigMap", True)
+    GRANT = Resource("", "v1", "configmaps", "PodConfigMap", True)
+    """ConfigMaps that hand devices to pods."""
     SECRET = Resource("", "v1", "secrets", "Secret", True)
     NODE = Resource("", "v1", "nodes", "Node", False)
     RESOURCE_CLAIM = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True)

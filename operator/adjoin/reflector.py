@@ -17,14 +17,32 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from enum import Enum
+from typing import Final
 
 import structlog
 
+from adjoin.api.names import LABEL_HOOK, LABEL_POD
 from adjoin.cache import Cache
 from adjoin.facts import read_meta
 from adjoin.intents import Kind
 from adjoin.kube import SILENCE_SECONDS, Forbidden, Gone, Kube, KubeError, NotFound, Refused, version_of
 
+REFLECTED: Final = (
+    Kind.NODE,
+    Kind.RESOURCE_SLICE,
+    Kind.TAINT_RULE,
+    Kind.CONFIG_MAP,
+    Kind.NAMESPACE,
+    Kind.PRIORITY_CLASS,
+    Kind.GUEST,
+    Kind.JOB,
+    Kind.HOOK_POD,
+    Kind.GRANT,
+)
+HOME: Final = frozenset({Kind.CONFIG_MAP, Kind.JOB, Kind.HOOK_POD})
+"""Kinds of which only those in the operator's own namespace matter."""
+LABELLED: Final = {Kind.JOB: LABEL_HOOK, Kind.HOOK_POD: LABEL_HOOK, Kind.GRANT: LABEL_POD}
+"""Kinds of which only those with a label matter."""
 PAGE = 100
 """Raw objects in memory at a time. Pages of 500 slices leave 70 MB of holes behind, pages of 100 a fifth of that."""
 FIRST_PAUSE = 0.2
@@ -62,6 +80,7 @@ class Reflector:
         silence: float = SILENCE_SECONDS,
         on_relist: Callable[[], None] = lambda: None,
         gate: asyncio.Event | None = None,
+        renew: bool = False,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -76,6 +95,7 @@ class Reflector:
         self._silence = silence
         self._on_relist = on_relist
         self._gate = gate
+        self._renew = renew
         self._clock = clock
         self._now = now
         self._sleep = sleep
@@ -169,7 +189,7 @@ class Reflector:
             await self._rest()
         else:
             self.heard = self._clock()
-        return _Next.WATCH
+        return _Next.LIST if self._renew else _Next.WATCH
 
     async def _rest(self, at_least: float | None = None) -> None:
         pause = self._pause * self._rng.uniform(0.5, 1.0)

@@ -329,9 +329,9 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
 
     Those in allocated ResourceClaims, other than the delivery of what a known claim holds: a ResourceClaim of ours
     belongs to the DeviceClaim whose UID it is owned by, whatever its name; what it has beyond that claim's status is on
-    its way back, and so is everything of one whose DeviceClaim is gone. And other faces of the hardware that a claim
-    holds: the card of a partition, and a card that is missing where it is held and published by another node (which was
-    renamed, or has the card now).
+    its way back, and so is everything of one whose DeviceClaim is gone. So it is with our ConfigMaps. And other faces
+    of the hardware that a claim holds: the card of a partition, and a card that is missing where it is held and
+    published by another node (which was renamed, or has the card now).
     """
     holds: dict[DeviceID, Hold] = {}
     # Foreign ones first: where both stand, the device is the foreign claim's. By name, so that the answer has no order.
@@ -348,6 +348,12 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
             if device not in mine:
                 for excluded in inventory.excluded_by(device):
                     holds.setdefault(excluded, Hold(kind, f"ResourceClaim {facts.meta.key}"))
+    for grant in sorted(view.grants.values(), key=lambda facts: facts.meta.key):
+        owner = claims.get(grant.owner)
+        mine = {device.id for replica in owner.placed for device in replica.devices} if owner is not None else set()
+        for device in set(grant.devices) - mine if grant.owner else ():
+            for excluded in inventory.excluded_by(device):
+                holds.setdefault(excluded, Hold(HoldKind.RELEASING, f"ConfigMap {grant.meta.key}"))
     elsewhere = inventory.published_elsewhere()
     placed = {
         device.id: (claim, device.hardware_id)

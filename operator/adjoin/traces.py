@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from adjoin.api.names import ANNOTATION_REPLICA, FINALIZER, LABEL_POD
 from adjoin.facts import ClaimFacts, Meta, PodFacts, ResourceClaimFacts
+from adjoin.grants import GrantFacts
 from adjoin.holdings import read_placed
 from adjoin_allocator.terms import ReplicaState
 
@@ -29,9 +31,9 @@ class Traces:
     """Pods that may still run.
 
     Attributes:
-        named: UIDs of those that a ResourceClaim of ours names.
-        nameless: One for each replica that its status calls used while no ResourceClaim and no pod is there to say by
-            whom: somebody took all of them away meanwhile. Its UID is none that a pod could have.
+        named: UIDs of those that a ResourceClaim or ConfigMap of ours names.
+        nameless: One for each replica that its status calls used while neither one of these nor a pod is there to say
+            by whom: somebody took all of them away meanwhile. Its UID is none that a pod could have.
     """
 
     named: frozenset[str]
@@ -43,6 +45,7 @@ def unseen(
     resource_claims: Mapping[str, ResourceClaimFacts],
     pods: Mapping[str, PodFacts],
     ended: Collection[str],
+    grants: Mapping[str, GrantFacts] = MappingProxyType({}),
 ) -> Traces:
     """The pods of which there are traces, but which are neither in `pods` nor, by UID, among those seen to end."""
     owned: defaultdict[str, set[str]] = defaultdict(set)
@@ -56,6 +59,10 @@ def unseen(
         named |= users
         if not resource_claim.allocated and FINALIZER in resource_claim.finalizers:
             idle |= users
+    for grant in grants.values():
+        if grant.owner:
+            owned[grant.owner].add(grant.labels.get(ANNOTATION_REPLICA, ""))
+            named |= {grant.labels.get(LABEL_POD, "")} - {""}
     homes = {(pod.meta.namespace, pod.claim, pod.node) for pod in pods.values()}
     nameless = tuple(
         _nameless(claim, replica.index, replica.node)

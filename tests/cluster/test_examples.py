@@ -59,7 +59,8 @@ def machines(example: Path, pools: list[Manifest]) -> list[Manifest]:
         for device in pool["spec"]["devices"]
         for node in device["source"].get("static", {}).get("nodes", [])
     }
-    return made + [simulated_node(name) for name in sorted(static)]
+    there = {obj["metadata"]["name"] for obj in made if obj["kind"] == "Node"}
+    return made + [simulated_node(name) for name in sorted(static - there)]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

@@ -101,6 +101,9 @@ ACCEPTED: dict[str, Manifest] = {
         ]
     ),
     "delivery without guard, split by driver": pool(delivery={"guard": "None", "split": "Driver"}),
+    "delivery as environment, with a network a NIC": pool(
+        delivery={"mode": "Environment", "networks": {"attachment": "rdma/{device}"}}
+    ),
 }
 """Objects that are accepted by `validate` and by the API server."""
 

@@ -385,6 +385,27 @@ POOL_CASES = (
         "supported values",
     ),
     Case(
+        "published devices as environment without guard",
+        pool(delivery={"mode": "Environment", "guard": "None"}),
+        "spec.delivery.guard",
+        "it must be DeviceTaintRule",
+        "it must be DeviceTaintRule",
+    ),
+    Case(
+        "environment that is split",
+        pool(delivery={"mode": "Environment", "split": "Driver"}),
+        "spec.delivery.split",
+        "there is nothing to split",
+        "there is nothing to split",
+    ),
+    Case(
+        "a network without a namespace",
+        pool(delivery={"networks": {"attachment": "{device}"}}),
+        "spec.delivery.networks.attachment",
+        "<namespace>/<name> of a NetworkAttachmentDefinition",
+        "<namespace>/<name> of a NetworkAttachmentDefinition",
+    ),
+    Case(
         "optimising for a bare number",
         pool(placement={"optimiseFor": 300}),
         "spec.placement.optimiseFor",

@@ -1,14 +1,12 @@
 """Was a device ever in two hands? Replays everything that a watcher of the API server could have seen.
 
-`Recorder` watches DeviceClaims and ResourceClaims from a start on, in threads, with nothing of the project's own
-code between it and the
-server. `violations()` puts all events in the order in which the server committed them and checks every instant in
-between:
+`Recorder` watches DeviceClaims, ResourceClaims and pods' ConfigMaps from a start on, in threads, with nothing of the
+project's own code between it and the server. `violations()` puts all events in the order in which the server committed
+them and checks every instant in between:
 
 - a device stands in the status of at most one DeviceClaim;
-- a device is in the allocation of at most one ResourceClaim (adminAccess left out), and if a DeviceClaim holds the
-device then the
-  ResourceClaim is owned by that very DeviceClaim, by UID;
+- a device is in the allocation of at most one ResourceClaim (adminAccess left out) or in one pod's ConfigMap, and if a
+  DeviceClaim holds the device then that is owned by that very DeviceClaim, by UID;
 - a DeviceClaim never names one device twice.
 """
 
@@ -28,6 +26,8 @@ from tests.controlplane.server import ControlPlane
 
 CLAIMS = "/apis/adjoin.dev/v1alpha1/deviceclaims"
 RESOURCE_CLAIMS = "/apis/resource.k8s.io/v1/resourceclaims"
+CONFIG_MAPS = "/api/v1/configmaps?labelSelector=adjoin.dev/pod"
+"""Those that hand devices to pods."""
 Device = tuple[str, str, str]
 
 
@@ -49,7 +49,11 @@ class Recorder:
     while something is measured. The API server remembers 75 s; beyond that `violations` says that history is lost.
     """
 
-    KINDS: ClassVar[Mapping[str, str]] = {"DeviceClaim": CLAIMS, "ResourceClaim": RESOURCE_CLAIMS}
+    KINDS: ClassVar[Mapping[str, str]] = {
+        "DeviceClaim": CLAIMS,
+        "ResourceClaim": RESOURCE_CLAIMS,
+        "ConfigMap": CONFIG_MAPS,
+    }
     """What is watched: kinds with their paths."""
 
     plane: ControlPlane
@@ -104,7 +108,9 @@ class Recorder:
         connection = HTTPSConnection(urlsplit(self.plane.url).netloc, timeout=5, context=self.plane.ssl_context)
         try:
             connection.request(
-                "GET", f"{path}?watch=1&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=300"
+                "GET",
+                f"{path}{'&' if '?' in path else '?'}watch=1&allowWatchBookmarks=true&resourceVersion={version}"
+                "&timeoutSeconds=300",
             )
             response = connection.getresponse()
             if response.status != 200:
@@ -152,7 +158,9 @@ def held(claim: Mapping[str, Any]) -> list[Device]:
 
 
 def allocated(claim: Mapping[str, Any]) -> list[Device]:
-    """Devices in the allocation of a ResourceClaim that exclude others."""
+    """Devices in the allocation of a ResourceClaim that exclude others; those in the list of a pod's ConfigMap."""
+    if "data" in claim:
+        return [(d["driver"], d["pool"], d["device"]) for d in json.loads(claim["data"].get("ADJOIN_DEVICES") or "[]")]
     results = (((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}).get("results") or []
     return [(r["driver"], r["pool"], r["device"]) for r in results if not r.get("adminAccess")]
 

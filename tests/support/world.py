@@ -13,6 +13,7 @@ It knows nothing of how a decision is made.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -22,6 +23,7 @@ from tests.support.double_use import Change, violations
 
 from adjoin import facts
 from adjoin.cache import LINGER_SECONDS, View
+from adjoin.grants import GrantFacts, read_grant, read_labelled_grant
 from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
 from adjoin.jobs import read_hook_pod, read_job
 from adjoin.lifecycle import rfc3339
@@ -34,6 +36,8 @@ START = 1_796_025_600.0
 BUILTIN = "resource.kubernetes.io/delete-protection"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _KINDS = {kind.value.kind: kind for kind in Kind}
+_STORED = {Kind.HOOK_POD: Kind.POD, Kind.GRANT: Kind.CONFIG_MAP}
+"""Kinds of ours that are some of the objects of a kind of Kubernetes."""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class World:
     _own: bool = False
     _unseen: dict[Key, Obj | None] = field(default_factory=dict)
     """What changed behind the operator's back, as it was before."""
+    _met: set[tuple[str, str]] = field(default_factory=set)
+    """ConfigMaps that were in the way of one of ours."""
     _gone: dict[str, facts.PodFacts] = field(default_factory=dict)
     _ended: dict[str, Obj] = field(default_factory=dict)
     """By UID the last state of what is gone; the watch tells it with the end."""
@@ -171,10 +177,16 @@ class World:
             forced=dict(self.lingering),
             jobs=read(Kind.JOB, read_job),
             hook_pods=read(Kind.HOOK_POD, read_hook_pod),
+            grants=read(Kind.GRANT, self._read_grant),
         )
 
+    def _read_grant(self, obj: Obj) -> GrantFacts | None:
+        """The watch tells of those with our label, the writer's own look of any other that it met."""
+        key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        return read_grant(obj) if key in self._met else read_labelled_grant(obj)
+
     def _visible(self, kind: Kind) -> list[Obj]:
-        kind = Kind.POD if kind is Kind.HOOK_POD else kind
+        kind = _STORED.get(kind, kind)
         keys = {*self.objects, *self._unseen}
         seen = {key: self._unseen.get(key, self.objects.get(key)) for key in keys if key[0] is kind}
         return [obj for _, obj in sorted(seen.items(), key=lambda item: item[0][1:]) if obj is not None]
@@ -218,7 +230,8 @@ class World:
                         continue
                     if refusal.reason == "Invalid":
                         raise AssertionError(f"{intent.why}: {step} is invalid: {refusal}") from refusal
-                    self._unseen.pop((step.kind, step.namespace, step.name), None)  # the writer looks at the object
+                    # The writer looks at the object.
+                    self._unseen.pop((_STORED.get(step.kind, step.kind), step.namespace, step.name), None)
                     break
                 finally:
                     self._own = False
@@ -234,12 +247,16 @@ class World:
             assert previous is not None, "FROM_PREVIOUS without a step before"
             uid = uid or previous["metadata"]["uid"]
             version = int(previous["metadata"]["resourceVersion"])
-        key = (step.kind, step.namespace, step.name)
+        key = (_STORED.get(step.kind, step.kind), step.namespace, step.name)
         found = self.objects.get(key)
         _assert_ours(step, found)
         if step.verb is Verb.CREATE:
             assert step.body is not None
             if found is not None:
+                if step.kind is Kind.GRANT:
+                    self._met.add((step.namespace, step.name))
+                    for known in [each for each in self._facts if each[0] == step.kind.name + found["metadata"]["uid"]]:
+                        del self._facts[known]
                 raise Refusal("AlreadyExists", step.name)
             obj = copy.deepcopy(dict(step.body))
             obj.pop("status", None)
@@ -254,7 +271,7 @@ class World:
             raise Refusal("Conflict", step.name)
         self.writes.append(step)
         if step.verb in (Verb.DELETE, Verb.EVICT):
-            return self._delete(step.kind, found, policy=(step.body or {}).get("propagationPolicy", "Background"))
+            return self._delete(key[0], found, policy=(step.body or {}).get("propagationPolicy", "Background"))
         assert step.body is not None
         if step.verb is Verb.PATCH_STATUS:
             assert set(step.body) == {"status"}, step.body
@@ -284,7 +301,8 @@ class World:
         meta["resourceVersion"] = str(self._revision)
         gone = bool(meta.get("deletionTimestamp")) and not meta.get("finalizers") and not self._graceful(kind, obj)
         self._put(key, None if gone else obj)
-        if kind in (Kind.DEVICE_CLAIM, Kind.RESOURCE_CLAIM):
+        grant = kind is Kind.CONFIG_MAP and "adjoin.dev/pod" in (meta.get("labels") or {})
+        if kind in (Kind.DEVICE_CLAIM, Kind.RESOURCE_CLAIM) or grant:
             self.history.append(Change(self._revision, obj["kind"], gone, obj))
         return obj
 
@@ -349,6 +367,8 @@ class World:
                 raise Refusal("Invalid", "spec: immutable once the pod has no gates")
             if not _narrower(_terms(old), _terms(new)):
                 raise Refusal("Invalid", "spec.affinity: only additions are allowed")
+        if kind is Kind.CONFIG_MAP and old.get("immutable") and old.get("data") != new.get("data"):
+            raise Refusal("Invalid", "data: field is immutable")
         added_finalizers = set(new["metadata"].get("finalizers") or ()) - set(old["metadata"].get("finalizers") or ())
         if new["metadata"].get("deletionTimestamp") and added_finalizers:
             raise Refusal("Invalid", "metadata.finalizers: no new finalizers while being deleted")
@@ -495,6 +515,8 @@ class World:
             if meta.get("deletionTimestamp"):
                 self._put((Kind.POD, meta["namespace"], meta["name"]), None)
                 self._revision += 1
+            elif any(self.get(Kind.CONFIG_MAP, name, meta["namespace"]) is None for name in self._grants_of(obj)):
+                continue  # CreateContainerConfigError
             elif obj["status"].get("phase") == "Pending":
                 running = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
                 self.change(Kind.POD, meta["name"], {"status": running}, meta["namespace"])
@@ -557,9 +579,40 @@ class World:
                 assert hooks or device in holders, f"{device} serves pod {name} but no DeviceClaim holds it"
                 users[device] = name
 
+    def _grants_of(self, pod: Obj) -> set[str]:
+        """ConfigMaps of ours that the pod's containers need before they start."""
+        references = [
+            reference
+            for group in ("initContainers", "containers")
+            for container in pod["spec"].get(group) or ()
+            for entry in container.get("env") or ()
+            if (reference := (entry.get("valueFrom") or {}).get("configMapKeyRef")) and not reference.get("optional")
+        ]
+        return {each["name"] for each in references if each["name"].startswith("adjoin-")}
+
+    def environment(self, pod: Obj, container: str = "main") -> dict[str, str]:
+        """The environment that the kubelet would start a container with."""
+        found = {}
+        everybody = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
+        for entry in next(each for each in everybody if each["name"] == container).get("env") or ():
+            reference = (entry.get("valueFrom") or {}).get("configMapKeyRef")
+            if reference is None:
+                found[entry["name"]] = entry.get("value", "")
+                continue
+            config_map = self.get(Kind.CONFIG_MAP, reference["name"], pod["metadata"]["namespace"]) or {}
+            if reference["key"] in config_map.get("data", {}):
+                found[entry["name"]] = config_map["data"][reference["key"]]
+            else:
+                assert reference.get("optional"), f"{pod['metadata']['name']} cannot start: {reference} is missing"
+        return found
+
     def _devices_of(self, pod: Obj) -> list[str]:
-        """Devices that the pod's ResourceClaims give it."""
+        """Devices that the pod's ResourceClaims, or its ConfigMap, give it."""
         devices = []
+        for name in self._grants_of(pod):
+            config_map = self.get(Kind.CONFIG_MAP, name, pod["metadata"]["namespace"]) or {}
+            listed = json.loads(config_map.get("data", {}).get("ADJOIN_DEVICES", "[]"))
+            devices += [f"{each['device']}/{each['pool']}" for each in listed]
         for entry in pod["spec"].get("resourceClaims") or ():
             claim = self.get(Kind.RESOURCE_CLAIM, entry["resourceClaimName"], pod["metadata"]["namespace"]) or {}
             allocation = (claim.get("status") or {}).get("allocation") or {}
@@ -571,7 +624,7 @@ class World:
 def _assert_ours(step: Step, found: Obj | None) -> None:
     """Specs, foreign objects and foreign parts of objects are never written, whatever the answer would be."""
     body = step.body or {}
-    if step.verb is Verb.PATCH and step.kind in (Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.RESOURCE_CLAIM):
+    if step.verb is Verb.PATCH and step.kind in (Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.RESOURCE_CLAIM, Kind.GRANT):
         assert set(body) == {"metadata"}, step
         if step.kind is not Kind.DEVICE_POOL or "annotations" not in body["metadata"]:
             assert set(body["metadata"]) == {"finalizers"}, step
@@ -582,8 +635,11 @@ def _assert_ours(step: Step, found: Obj | None) -> None:
         assert set(body["metadata"]) == {"finalizers"}, step
     elif step.verb is Verb.PATCH:
         assert step.kind is Kind.POD, step
-        assert set(body) == {"spec"}, step
+        assert set(body) <= {"spec", "metadata"}, step
         assert set(body["spec"]) <= {"schedulingGates", "affinity"}, step
+        if "metadata" in body:
+            assert set(body["metadata"]) == {"annotations"}, step
+            assert set(body["metadata"]["annotations"]) == {"k8s.v1.cni.cncf.io/networks"}, step
     elif step.verb is Verb.PATCH_STATUS:
         assert step.kind in (Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.RESOURCE_CLAIM), step
     if step.verb is not Verb.CREATE:
@@ -595,6 +651,8 @@ def _assert_ours(step: Step, found: Obj | None) -> None:
     match step.kind:
         case Kind.RESOURCE_CLAIM:
             assert owners & {"DeviceClaim", "DevicePool"}, f"{step} is not ours"
+        case Kind.GRANT:
+            assert "DeviceClaim" in owners, f"{step} is not ours"
         case Kind.JOB:
             assert "adjoin.dev/hook" in meta["labels"], f"{step} is not ours"
         case Kind.POD:

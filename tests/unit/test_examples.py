@@ -58,6 +58,7 @@ def test_there_is_an_example_for_every_scenario() -> None:
         "static-pool",
         "topology-matrix",
         "hooks",
+        "environment",
     }
 
 

@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import orjson
 from aiohttp import web
 
 from adjoin.admission.pods import Patch, Refused, mutate_ephemeral, mutate_pod
+from adjoin.admission.variables import Environment
 from adjoin.api import names
 from adjoin.api.claim import ScalingMode
+from adjoin.api.common import DeviceType
 from adjoin.api.defaults import DEFAULT_REPLICAS
 from adjoin.api.errors import shown
 from adjoin.api.hook_checks import escalations
+from adjoin.api.pool_policy import DeliveryMode
 from adjoin.api.validate import validate
 from adjoin.cache import Facts
 from adjoin.delivery import parts
@@ -37,6 +40,7 @@ ASK_SECONDS = 1.0
 _LARGEST_REVIEW = 16 * 2**20
 _REMEMBERED = 20_000
 _KINDS = frozenset(names.Kind)
+_T = TypeVar("_T")
 
 May = Callable[[Mapping[str, Any]], Awaitable[bool]]
 """Asks the API server whether a user (`userInfo` of a review) may create Jobs in the operator's namespace. Raises when
@@ -44,6 +48,8 @@ it cannot be told."""
 
 FindClaim = Callable[[str, str], Awaitable[ClaimFacts | None]]
 """Asks the API server for the DeviceClaim of a namespace and name; None when there is none."""
+FindPool = Callable[[str], Awaitable[PoolFacts | None]]
+"""Asks the API server for the DevicePool of a name; None when there is none."""
 
 
 class Memory(Protocol):
@@ -106,15 +112,18 @@ def _unscaled(spec: Any) -> bool:
 class Endpoint:
     """Answers reviews from memory."""
 
-    def __init__(self, memory: Memory, find_claim: FindClaim, may: May) -> None:
+    def __init__(self, memory: Memory, find_claim: FindClaim, may: May, find_pool: FindPool | None = None) -> None:
         self._memory = memory
         self._find = find_claim
+        self._find_pool = find_pool
         self._may = may
         self._uids: dict[tuple[str, str], str] = {}
         self._asking: dict[tuple[str, str], asyncio.Task[ClaimFacts | None]] = {}
+        self._asking_pool: dict[str, asyncio.Task[PoolFacts | None]] = {}
 
     async def mutate_pod(self, http: web.Request) -> web.Response:
-        """Gate, token and ResourceClaims for a pod with our label; no devices for its ephemeral containers."""
+        """Gate, token and ResourceClaims or environment for a pod with our label; no devices for its ephemeral
+        containers."""
         request = _review(await http.read())
         pod = request["object"]
         label = ((pod.get("metadata") or {}).get("labels") or {}).get(names.LABEL_CLAIM)
@@ -126,11 +135,11 @@ class Endpoint:
         if label is None or request.get("operation") != "CREATE":
             return _answer(request)
         claim = await self.claim(str(request.get("namespace") or ""), str(label))
-        pool = self._pool(claim) if claim is not None else None
+        pool = await self._pool(claim) if claim is not None else None
         layout = parts(claim.claim if claim is not None else None, pool.pool if pool is not None else None)
         requests = None if claim is None else [each.name for each in claim.claim.spec.requests]
         try:
-            patch, warnings = mutate_pod(pod, layout, requests)
+            patch, warnings = mutate_pod(pod, layout, requests, self._environment(pool))
         except Refused as refused:
             return _answer(request, errors=refused.errors)
         if claim is None:
@@ -246,25 +255,45 @@ class Endpoint:
         """Asks for a claim; pods that name it meanwhile wait for the same answer. None where none comes in time."""
         asking = self._asking.get(key)
         if asking is None:
-            asking = self._asking[key] = asyncio.create_task(self._find_in_time(key))
+            asking = self._asking[key] = asyncio.create_task(_in_time(self._find(*key)))
             asking.add_done_callback(lambda _: self._asking.pop(key, None))
         # One that goes away must not take the answer from the others.
         return await asyncio.shield(asking)
 
-    async def _find_in_time(self, key: tuple[str, str]) -> ClaimFacts | None:
-        try:
-            async with asyncio.timeout(ASK_SECONDS):
-                return await self._find(*key)
-        except TimeoutError:
+    async def _ask_pool(self, name: str) -> PoolFacts | None:
+        """Asks for a pool that was applied a moment ago: what it says of delivery decides what the pod is made of."""
+        if self._find_pool is None:
             return None
+        asking = self._asking_pool.get(name)
+        if asking is None:
+            asking = self._asking_pool[name] = asyncio.create_task(_in_time(self._find_pool(name)))
+            asking.add_done_callback(lambda _: self._asking_pool.pop(name, None))
+        return await asyncio.shield(asking)
 
-    def _pool(self, claim: ClaimFacts) -> PoolFacts | None:
+    def _pools(self) -> dict[str, PoolFacts]:
+        known = (self._memory.known(Kind.DEVICE_POOL, uid) for uid in self._memory.versions(Kind.DEVICE_POOL))
+        return {each.meta.name: each for each in known if isinstance(each, PoolFacts)}
+
+    def _environment(self, pool: PoolFacts | None) -> Environment | None:
+        """How devices are handed over, if as environment. Of a claim or a pool that is not known yet, as all pools do,
+        if they agree."""
+        pools = [pool] if pool is not None else list(self._pools().values())
+        if not pools or any(each.pool.spec.delivery.mode is not DeliveryMode.ENVIRONMENT for each in pools):
+            return None
+        counted = (
+            device.source.node_resource.name
+            for each in pools
+            for device in each.pool.spec.devices
+            if device.source.node_resource is not None and device.type is DeviceType.GPU
+        )
+        return Environment(frozenset(counted))
+
+    async def _pool(self, claim: ClaimFacts) -> PoolFacts | None:
         named = claim.claim.spec.pool_ref
         if named is not None:
             found = self._memory.named(Kind.DEVICE_POOL, "", named.name)
-            return found if isinstance(found, PoolFacts) else None
-        known = (self._memory.known(Kind.DEVICE_POOL, uid) for uid in self._memory.versions(Kind.DEVICE_POOL))
-        pools = {each.meta.name: each for each in known if isinstance(each, PoolFacts)}
+            return found if isinstance(found, PoolFacts) else await self._ask_pool(named.name)
+        pools = self._pools()
         default = next(iter(default_pools(pools.values())), "")
         return pools.get(asked_pool(claim, default))
 
@@ -296,6 +325,14 @@ def _asked(pool: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from escalations(f"spec.lifecycle.{stage}[{place}].template", hook.get("template") or {})
 
 
+async def _in_time(answer: Awaitable[_T | None]) -> _T | None:
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            return await answer
+    except TimeoutError:
+        return None
+
+
 @web.middleware
 async def _bad_reviews(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -306,9 +343,10 @@ async def _bad_reviews(
         return web.Response(status=400, text=f"{error}\n")
 
 
-def build_app(memory: Memory, find_claim: FindClaim, may: May) -> web.Application:
-    """The application: three paths for reviews, two for probes, 404 elsewhere."""
-    endpoint = Endpoint(memory, find_claim, may)
+def build_app(memory: Memory, find_claim: FindClaim, may: May, find_pool: FindPool | None = None) -> web.Application:
+    """The application: three paths for reviews, two for probes, 404 elsewhere. Without `find_pool` nothing but memory
+    knows of pools."""
+    endpoint = Endpoint(memory, find_claim, may, find_pool)
     app = web.Application(middlewares=[_bad_reviews], client_max_size=_LARGEST_REVIEW)
     app.add_routes(
         [

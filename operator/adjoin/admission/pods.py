@@ -1,9 +1,9 @@
 """What admission makes of a pod that asks for a DeviceClaim.
 
 In come the raw pod and what is known of its claim; out goes the patch that puts our gate, a fresh binding token and
-entries for its ResourceClaims into it, or a refusal. What the user wrote in those places is replaced, never believed: a
-token that can be chosen could be another pod's. So running it again (a sidecar came in later) replaces everything
-consistently.
+entries for its ResourceClaims (or environment from its ConfigMap) into it, or a refusal. What the user wrote in those
+places is replaced, never believed: a token that can be chosen could be another pod's. So running it again (a sidecar
+came in later) replaces everything consistently.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from adjoin.admission.variables import Environment, environment_of, refusals
 from adjoin.api.errors import shown
 from adjoin.api.names import (
     ANNOTATION_BINDING,
@@ -24,17 +25,16 @@ from adjoin.api.names import (
     LABEL_CLAIM,
     TOKEN_ALPHABET,
     TOKEN_LENGTH,
+    VISIBLE_DEVICES,
     resource_claim_name,
 )
 from adjoin.api.scalars import DNS_SUBDOMAIN, PATTERN_WORDS
 from adjoin.delivery import Layout, parse_containers
+from adjoin.delivery.environment import VOID
 
 Obj = Mapping[str, Any]
 Patch = list[dict[str, Any]]
 
-VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-VOID = "void"
-"""Tells NVIDIA's container runtime to add no card of its own accord; the driver adds those of the ResourceClaim."""
 _OURS = "adjoin-"
 _GROUPS = ("initContainers", "containers")
 _EPHEMERAL = "ephemeralContainers"
@@ -141,12 +141,12 @@ def _environment(group: str, place: int, container: Obj) -> tuple[list[Any] | No
     counted = any(
         name.startswith("nvidia.com/") for kind in ("limits", "requests") for name in resources.get(kind) or {}
     )
-    mine = [each for each in env if each.get("name") == VISIBLE]
+    mine = [each for each in env if each.get("name") == VISIBLE_DEVICES]
     if counted:
-        field = f"spec.{group}[{place}].env[{VISIBLE}]"
+        field = f"spec.{group}[{place}].env[{VISIBLE_DEVICES}]"
         return None, f"{field}: {shown(mine[0].get('value'))}: set by the device plugin; remove it" if mine else ""
-    wanted = [*(each for each in env if each.get("name") != VISIBLE), {"name": VISIBLE, "value": VOID}]
-    if len(mine) == 1 and mine[0] == {"name": VISIBLE, "value": VOID}:
+    wanted = [*(each for each in env if each.get("name") != VISIBLE_DEVICES), {"name": VISIBLE_DEVICES, "value": VOID}]
+    if len(mine) == 1 and mine[0] == {"name": VISIBLE_DEVICES, "value": VOID}:
         return None, ""
     return wanted, ""
 
@@ -168,13 +168,16 @@ def _claims_of(
     return kept + ours
 
 
-def mutate_pod(pod: Obj, layout: Layout, requests: Sequence[str] | None) -> tuple[Patch, list[str]]:
+def mutate_pod(
+    pod: Obj, layout: Layout, requests: Sequence[str] | None, environment: Environment | None = None
+) -> tuple[Patch, list[str]]:
     """The JSON patch for a pod that asks for a claim, and warnings.
 
     Args:
         pod: The pod as it came.
         layout: Into how many ResourceClaims its devices go, and which request into which.
         requests: Names of the claim's requests, None when the claim is not known.
+        environment: Its devices are handed over as environment instead of in ResourceClaims.
 
     Raises:
         Refused: With everything that is wrong.
@@ -190,6 +193,8 @@ def mutate_pod(pod: Obj, layout: Layout, requests: Sequence[str] | None) -> tupl
         errors += wrong
         if not text:
             named = None
+    if environment is not None:
+        layout = ()
     patch: Patch = []
     warnings: list[str] = []
 
@@ -211,21 +216,28 @@ def mutate_pod(pod: Obj, layout: Layout, requests: Sequence[str] | None) -> tupl
         {"name": entry_name(part), "resourceClaimName": resource_claim_name(claim, token, part)}
         for part in range(len(layout))
     ]
-    put("/spec/resourceClaims", [*foreign, *ours])
+    if ours or foreign != list(entries):
+        put("/spec/resourceClaims", [*foreign, *ours])
     dropped = {str(entry.get("name")) for entry in entries if _is_ours(entry)} | {each["name"] for each in ours}
     for group, place, container in containers_of(pod):
         claims = _claims_of(container, layout, named, requests is not None, dropped)
         resources = container.get("resources") or {}
         if claims != list(resources.get("claims") or ()):
             put(f"/spec/{group}/{place}/resources", {**resources, "claims": claims})
-        env, error = _environment(group, place, container)
-        if error:
-            errors.append(error)
+        env: list[Any] | None
+        if environment is not None:
+            errors += refusals(environment, f"spec.{group}[{place}]", container)
+            env, told = environment_of(container, claim, token, named)
+            said = f"{told} is replaced: the container gets the claim's devices" if told else ""
+        else:
+            env, error = _environment(group, place, container)
+            errors += [error] if error else []
+            given = env is not None and any(each.get("name") == VISIBLE_DEVICES for each in container.get("env") or ())
+            said = f"is set to {VOID}: the driver hands the claim's devices to the container" if given else ""
         if env is not None:
             put(f"/spec/{group}/{place}/env", env)
-            if any(each.get("name") == VISIBLE for each in container.get("env") or ()):
-                field = f"spec.{group}[{place}].env[{VISIBLE}]"
-                warnings.append(f"{field} is set to {VOID}: the driver hands the claim's devices to the container")
+        if said:
+            warnings.append(f"spec.{group}[{place}].env[{VISIBLE_DEVICES}] {said}")
     if errors:
         raise Refused(errors)
     return patch, warnings
@@ -242,8 +254,8 @@ def mutate_ephemeral(pod: Obj, old: Obj) -> tuple[Patch, list[str]]:
         if env is None or container.get("name") in known:
             continue
         patch.append({"op": "add", "path": f"/spec/{_EPHEMERAL}/{place}/env", "value": env})
-        if any(each.get("name") == VISIBLE for each in container.get("env") or ()):
-            field = f"spec.{_EPHEMERAL}[{place}].env[{VISIBLE}]"
+        if any(each.get("name") == VISIBLE_DEVICES for each in container.get("env") or ()):
+            field = f"spec.{_EPHEMERAL}[{place}].env[{VISIBLE_DEVICES}]"
             warnings.append(f"{field} is set to {VOID}: an ephemeral container gets no devices")
     return patch, warnings
 

@@ -16,7 +16,7 @@ GATE: Final = f"{GROUP}/claim"
 
 LABEL_CLAIM: Final = f"{GROUP}/claim"
 LABEL_POD: Final = f"{GROUP}/pod"
-"""On our ResourceClaims: UID of the pod that they were made for."""
+"""On our ResourceClaims and ConfigMaps: UID of the pod that they were made for."""
 ANNOTATION_BINDING: Final = f"{GROUP}/binding"
 ANNOTATION_CONTAINERS: Final = f"{GROUP}/containers"
 ANNOTATION_REPLICA: Final = f"{GROUP}/replica"
@@ -31,6 +31,11 @@ ANNOTATION_RUN: Final = f"{GROUP}/run"
 """On hook Jobs: what the run is for, as JSON."""
 HOOKS_ACCOUNT: Final = "adjoin-hooks"
 """ServiceAccount of hooks whose template names none; it may do nothing."""
+
+NETWORKS_ANNOTATION: Final = "k8s.v1.cni.cncf.io/networks"
+"""On pods: the networks that Multus attaches them to, by the convention of the Network Plumbing Working Group."""
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+"""Tells NVIDIA's container runtime which cards a container gets."""
 
 DEVICE_CLASS: Final = GROUP
 """Class of our own ResourceClaims; its selector is `false`, so kube-scheduler never allocates them."""

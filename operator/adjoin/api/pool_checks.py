@@ -15,7 +15,17 @@ from adjoin.api.hook_checks import check_template
 from adjoin.api.names import ATTRIBUTE_DOMAIN
 from adjoin.api.pool import DevicePool
 from adjoin.api.pool_devices import DeviceSource, PoolDevice, StaticDevice
-from adjoin.api.pool_policy import Guard, PoolLifecycle, Tenancy, Toleration, TolerationOperator
+from adjoin.api.pool_policy import (
+    Delivery,
+    DeliveryMode,
+    Guard,
+    PoolLifecycle,
+    Split,
+    Tenancy,
+    Toleration,
+    TolerationOperator,
+)
+from adjoin.api.pool_rules import SPLIT_ENVIRONMENT, UNGUARDED_ENVIRONMENT
 from adjoin.api.scalars import ATTRIBUTE, DNS_SUBDOMAIN, IDENTIFIER, LABEL_KEY, PATTERN_WORDS
 
 _NEED_VALUES: Final = ("In", "NotIn")
@@ -41,6 +51,7 @@ def check_pool(pool: DevicePool) -> Iterator[FieldError]:
     for index, toleration in enumerate(spec.tolerations):
         yield from _check_toleration(f"spec.tolerations[{index}]", toleration)
     yield from _check_lifecycle(spec.lifecycle, names, spec.delivery.guard is Guard.DEVICE_TAINT_RULE)
+    yield from _check_delivery(spec.delivery, spec.devices)
 
 
 def check_selector(path: str, selector: LabelSelector | None) -> Iterator[FieldError]:
@@ -166,6 +177,15 @@ def _check_lifecycle(lifecycle: PoolLifecycle, devices: list[str], guarded: bool
         if parameter.default is not None and parameter.default not in parameter.values:
             message = f"default {parameter.default} is none of the values {', '.join(parameter.values)}"
             yield FieldError(f"spec.lifecycle.parameters[{index}].default", parameter.default, message)
+
+
+def _check_delivery(delivery: Delivery, devices: Sequence[PoolDevice]) -> Iterator[FieldError]:
+    if delivery.mode is not DeliveryMode.ENVIRONMENT:
+        return
+    if delivery.guard is Guard.NONE and any(device.source.resource_slices is not None for device in devices):
+        yield FieldError("spec.delivery.guard", str(delivery.guard), UNGUARDED_ENVIRONMENT)
+    if delivery.split is Split.DRIVER:
+        yield FieldError("spec.delivery.split", str(delivery.split), SPLIT_ENVIRONMENT)
 
 
 def _unique(path: str, what: str, names: Iterable[str]) -> Iterator[FieldError]:

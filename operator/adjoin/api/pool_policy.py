@@ -15,6 +15,8 @@ from adjoin.api.marks import ATOMIC, SET, keyed, model_config, rules
 from adjoin.api.scalars import (
     LABEL_KEY,
     LABEL_VALUE,
+    NETWORK,
+    SPOKEN,
     Bool,
     DeviceName,
     Duration,
@@ -335,8 +337,9 @@ class DeliveryNetworks(BaseModel):
 
     model_config = model_config()
 
-    attachment: Annotated[str, Field(min_length=1, max_length=253)] = Field(
-        description="Multus network per NIC as <namespace>/<name>; {device} stands for the device's name."
+    attachment: Annotated[str, Field(min_length=1, max_length=253, pattern=NETWORK, json_schema_extra=SPOKEN)] = Field(
+        description="Multus network of each NIC of a pod, as <namespace>/<name> of a NetworkAttachmentDefinition; in "
+        "the name {device} stands for the device's name."
     )
 
 
@@ -347,8 +350,8 @@ class Delivery(BaseModel):
 
     mode: DeliveryMode = Field(
         default=DeliveryMode.RESOURCE_CLAIM,
-        description="ResourceClaim: by Dynamic Resource Allocation. Environment: by environment variables. Default: "
-        "ResourceClaim.",
+        description="ResourceClaim: by Dynamic Resource Allocation. Environment: by environment variables from a "
+        "ConfigMap, for devices without a driver. Default: ResourceClaim.",
     )
     guard: Guard = Field(
         default=Guard.DEVICE_TAINT_RULE,
@@ -357,6 +360,7 @@ class Delivery(BaseModel):
     )
     split: Split = Field(
         default=Split.SIZE,
-        description="Size: one ResourceClaim per 32 devices of a pod. Driver: one per driver as well. Default: Size.",
+        description="Size: one ResourceClaim per 32 devices of a pod. Driver: one per driver as well; only with mode "
+        "ResourceClaim. Default: Size.",
     )
     networks: DeliveryNetworks | None = Field(default=None, description="Network attachments for NICs. Absent: none.")

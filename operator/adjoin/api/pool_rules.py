@@ -94,7 +94,25 @@ TOLERATION: Final = (
 
 _DEFAULT_TENANT: Final = optional("self.tenancy.default", "''")
 
+_MODE: Final = optional("self.delivery.mode", "'ResourceClaim'")
+_GUARD: Final = optional("self.delivery.guard", "'DeviceTaintRule'")
+_SPLIT: Final = optional("self.delivery.split", "'Size'")
+UNGUARDED_ENVIRONMENT: Final = (
+    "with mode Environment nothing but the guard keeps others off devices of ResourceSlices; it must be DeviceTaintRule"
+)
+SPLIT_ENVIRONMENT: Final = "with mode Environment there is nothing to split: it must be Size, or absent"
+
 SPEC: Final = (
+    rule(
+        f"{_MODE} != 'Environment' || {_GUARD} != 'None' || {_DEVICES}.all(d, !has(d.source.resourceSlices))",
+        UNGUARDED_ENVIRONMENT,
+        path=".delivery.guard",
+    ),
+    rule(
+        f"{_MODE} != 'Environment' || {_SPLIT} != 'Driver'",
+        SPLIT_ENVIRONMENT,
+        path=".delivery.split",
+    ),
     _hook_devices("init"),
     _hook_devices("cleanup"),
     _amount_keys("quota"),

@@ -23,6 +23,7 @@ ATTRIBUTE: Final = r"^([a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?/)?[A-Za-z_][A-Za-z0-9
 LABEL_KEY: Final = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE: Final = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
 EXTENDED_RESOURCE: Final = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+NETWORK: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?/([-a-z0-9.]|\{device\})+$"
 CONFIG_KEY: Final = r"^[-._a-zA-Z0-9]+$"
 REASON_CODE: Final = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 
@@ -58,6 +59,7 @@ PATTERN_WORDS: Final[dict[str, str]] = {
     LABEL_KEY: "a label key such as topology.kubernetes.io/zone",
     LABEL_VALUE: "a label value of at most 63 letters, digits, '-', '_' and '.'",
     EXTENDED_RESOURCE: "an extended resource such as nvidia.com/gpu",
+    NETWORK: "<namespace>/<name> of a NetworkAttachmentDefinition; in the name {device} stands for the device's name",
     CONFIG_KEY: "a ConfigMap key: letters, digits, '-', '_' and '.'",
     REASON_CODE: "one word in CamelCase",
     QUANTITY: "a quantity from 0 up to below 8Ei, such as 500m, 16 or 40Gi",

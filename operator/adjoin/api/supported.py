@@ -28,10 +28,7 @@ class Refused:
 
 
 REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
-    Kind.DEVICE_POOL: (
-        Refused("spec.delivery.mode"),
-        Refused("spec.delivery.networks"),
-    ),
+    Kind.DEVICE_POOL: (),
     Kind.DEVICE_SHARE: (
         Refused("spec.mode", ("Fractional",)),
         Refused("spec.timeSliced"),
@@ -126,8 +123,10 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.health.rules[].values[]",
             "spec.health.rules[].action",
             "spec.health.recovery",
+            "spec.delivery.mode",
             "spec.delivery.guard",
             "spec.delivery.split",
+            "spec.delivery.networks.attachment",
         }
     ),
     Kind.DEVICE_SHARE: frozenset(

@@ -36,6 +36,7 @@ from adjoin.facts import (
     read_taint_rule,
     timestamp,
 )
+from adjoin.grants import read_labelled_grant
 
 DEFAULT_NAMESPACE = "default"
 _CLUSTER_SCOPED = frozenset(
@@ -116,6 +117,7 @@ def read_input(documents: Iterable[Document], namespace: str = "") -> Input:
         namespaces=reader.facts("Namespace", read_namespace),
         priority_classes=reader.facts("PriorityClass", read_priority_class),
         guests=reader.facts("Pod", read_guest),
+        grants=reader.facts("ConfigMap", read_labelled_grant),
     )
     view = replace(view, config_maps=_chosen_config_maps(view, reader.problems))
     if reader.problems:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from adjoin.api.names import DRIVER
+from adjoin.api.pool_policy import DeliveryMode
 from adjoin.api.pool_status import PoolCondition
 from adjoin.cli.documents import UnreadableInput, read_documents
 from adjoin.cli.exits import BAD_INPUT, OK, PENDING
@@ -21,12 +22,13 @@ from adjoin.cli.objects import BadInput, Input, read_input
 from adjoin.cli.outcome import ClaimOutcome, claim_outcomes, pool_outcomes, preempted_outcomes, share_outcomes
 from adjoin.cli.output import render
 from adjoin.cli.question import pose
-from adjoin.cli.workloads import check_workloads, undriven_pods
-from adjoin.facts import timestamp
-from adjoin.inventory import Inventory
+from adjoin.cli.workloads import check_workloads, undelivered_pods
+from adjoin.delivery.identities import identity_of
+from adjoin.facts import ClaimFacts, PoolFacts, timestamp
+from adjoin.inventory import Inventory, asked_pool
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as decide
-from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, PlacedReplica
+from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, PlacedReplica
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import ReplicaState
@@ -104,19 +106,40 @@ def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = Fals
         notes=(
             *given.warnings,
             *_notes(inventory, pools),
-            *undriven_pods(given.workloads, _undriven(claims)),
+            *undelivered_pods(
+                given.workloads,
+                _undelivered(claims, view.claims.values(), _modes(view.pools.values()), inventory),
+            ),
         ),
         pod_problems=tuple(check_workloads(given.workloads, (facts.claim for facts in view.claims.values()))),
     )
 
 
-def _undriven(claims: Iterable[ClaimOutcome]) -> dict[tuple[str, str], str]:
-    """By namespace and name, a device of the claim that no driver publishes."""
+def _modes(pools: Iterable[PoolFacts]) -> dict[str, DeliveryMode]:
+    return {pool.meta.name: pool.pool.spec.delivery.mode for pool in pools}
+
+
+def _undelivered(
+    claims: Iterable[ClaimOutcome], facts: Iterable[ClaimFacts], modes: Mapping[str, DeliveryMode], inventory: Inventory
+) -> dict[tuple[str, str], str]:
+    """By namespace and name, why a device of the claim could not be given to a container in the way of its pool."""
+    pools = {(each.meta.namespace, each.meta.name): asked_pool(each, inventory.default_pool) for each in facts}
     found: dict[tuple[str, str], str] = {}
     for claim in claims:
-        for device in (device for replica in claim.shown["replicas"] for device in replica["devices"]):
-            if device["driver"] == DRIVER:
-                found.setdefault((claim.shown["namespace"], claim.shown["name"]), device["device"])
+        named = (claim.shown["namespace"], claim.shown["name"])
+        pool = pools.get(named, "")
+        for replica in claim.shown["replicas"]:
+            for each in replica["devices"]:
+                text = f"device {each['device']} of DeviceClaim {named[0]}/{named[1]} has"
+                if modes.get(pool) is DeliveryMode.ENVIRONMENT:
+                    device = inventory.device(replica["node"], DeviceID(each["driver"], each["pool"], each["device"]))
+                    if device is not None and not identity_of(device, inventory.pools.get(pool)):
+                        found.setdefault(
+                            named, f"{text} neither uuid nor PCI address, so no container can be told which one it is"
+                        )
+                elif each["driver"] == DRIVER:
+                    why = "what a pool lists itself or counts needs delivery.mode Environment"
+                    found.setdefault(named, f"{text} no driver that could give it to a container: {why}")
     return found
 
 

@@ -2,8 +2,8 @@
 
 In come Deployments, StatefulSets, Jobs, JobSets and pods, and the claims of the input; out come sentences about pods
 that would wait for ever: a label that names no claim of their namespace, more pods than the claim has replicas, a
-replica that does not exist or that several pods name, requests or containers that do not exist, devices that no driver
-could give them.
+replica that does not exist or that several pods name, requests or containers that do not exist, devices that they could
+not be given.
 
 Only what a template says is looked at; nothing here places anything.
 """
@@ -46,18 +46,15 @@ class Template:
     names: tuple[int, ...] = ()
 
 
-def undriven_pods(workloads: Iterable[Document], undriven: Mapping[Named, str]) -> Iterator[str]:
-    """Pods of claims that `undriven` names, with a device of theirs that no driver gives to containers: such claims are
-    planned all the same.
+def undelivered_pods(workloads: Iterable[Document], undelivered: Mapping[Named, str]) -> Iterator[str]:
+    """Pods of claims of which `undelivered` says why a device of theirs could not be given to containers: such claims
+    are planned all the same.
     """
     for template in (template for document in workloads for template in templates(document)):
         name = _mapping(template.metadata.get("labels")).get(LABEL_CLAIM)
-        device = undriven.get((template.namespace, str(name)))
-        if device is not None and template.pods:
-            yield (
-                f"{template.owner}: device {device} of DeviceClaim {template.namespace}/{name} has no driver that "
-                "could give it to a container: what a pool lists itself or counts can be planned with only"
-            )
+        trouble = undelivered.get((template.namespace, str(name)))
+        if trouble is not None and template.pods:
+            yield f"{template.owner}: {trouble}"
 
 
 def check_workloads(workloads: Iterable[Document], claims: Iterable[DeviceClaim]) -> list[str]:

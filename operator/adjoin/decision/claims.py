@@ -6,20 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adjoin.api.claim_status import HookPhase, Phase, ReleasedReason
-from adjoin.api.names import FINALIZER
-from adjoin.api.pool_policy import Guard
+from adjoin.api.names import FINALIZER, NETWORKS_ANNOTATION
+from adjoin.api.pool_policy import DeliveryMode, Guard
 from adjoin.decision.lost import forsaken, with_loss
 from adjoin.decision.passage import Passage, pass_on
 from adjoin.decision.regain import RECLAIMED
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
 from adjoin.delivery import (
     Cargo,
+    Handover,
+    Layout,
+    NetworksError,
     Notice,
     assign,
+    attach,
     begin,
+    environment,
     event_step,
     excuses,
     hand_over,
+    parse_containers,
     parts,
     pod_patch,
     servable,
@@ -43,7 +49,7 @@ from adjoin.lifecycle import (
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.results import ClaimPlan
-from adjoin_allocator.terms import ReplicaState, Standing
+from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
 
 CLAIM_WORDS_SECONDS = 10.0
 """How often a waiting claim's words may be brought up to date when nothing but their numbers changed."""
@@ -163,7 +169,7 @@ def _released(claim: ClaimFacts, found: Review, pool: PoolFacts | None, scene: S
     before = released_reason(claim)
     awaited = False
     if pool is not None and claim.claim.spec.idle_timeout is not None:
-        layout = parts(claim.claim, pool.pool)
+        layout = _layout(claim, pool)
         awaited = any(servable(claim, pod, layout, scene.relations) for pod in pods)
     if before:
         back = before == ReleasedReason.IDLE and awaited and not found.members and found.unused
@@ -375,7 +381,7 @@ def _serve(
     pool = scene.relations.pools.get(pool_name)
     if pool is None:
         return []
-    layout = parts(claim.claim, pool.pool)
+    layout = _layout(claim, pool)
     assignment = assign(claim, members, users, blocked, layout, scene.relations, scene.wanted(claim))
     made: list[Step] = []
     opened: list[Step] = []
@@ -384,12 +390,13 @@ def _serve(
         cargo = _cargo(claim, member, pool, scene.inventory)
         if cargo is None:
             continue
-        handover = hand_over(cargo, pod, layout, scene.relations, scene.now)
+        networks, notice = _networks(pool, cargo, pod)
+        handover = Handover(notice=notice) if notice is not None else _hand_over(cargo, pod, layout, scene)
         if handover.notice is not None:
             # A pod that we let go has what it has, whatever the pool says now.
             notices += [(pod, handover.notice)] if pod.gated else []
             continue
-        gate = (pod_patch(pod, member.node),) if handover.complete and pod.gated else ()
+        gate = (pod_patch(pod, member.node, networks),) if handover.complete and pod.gated else ()
         if handover.steps:
             made += [*handover.steps, *gate]
         else:
@@ -398,6 +405,36 @@ def _serve(
     for pod, notice in notices:
         _tell(pod, notice, scene, work)
     return made + opened
+
+
+def _layout(claim: ClaimFacts, pool: PoolFacts) -> Layout | None:
+    """Into which ResourceClaims a replica's devices go; None where they are handed over as environment."""
+    return None if pool.pool.spec.delivery.mode is DeliveryMode.ENVIRONMENT else parts(claim.claim, pool.pool)
+
+
+def _hand_over(cargo: Cargo, pod: PodFacts, layout: Layout | None, scene: Scene) -> Handover:
+    """What is missing between a replica and its pod, in the way in which the pool hands devices over."""
+    if layout is not None:
+        return hand_over(cargo, pod, layout, scene.relations, scene.now)
+    try:
+        containers = parse_containers(pod.containers) if pod.containers else None
+    except ValueError:
+        return Handover()  # whoever changed the annotation of a pod that is served already: it has what it has
+    return environment.hand_over(cargo, pod, containers, scene.relations)
+
+
+def _networks(pool: PoolFacts, cargo: Cargo, pod: PodFacts) -> tuple[str | None, Notice | None]:
+    """The annotation by which the pod's NICs are attached to their networks, None where there is nothing to attach; and
+    why that cannot be."""
+    networks = pool.pool.spec.delivery.networks
+    if networks is None or not pod.gated:
+        return None, None
+    nics = [each for group in cargo.devices.values() for each in group if each.type is DeviceType.RDMA]
+    try:
+        return attach(networks.attachment, nics, cargo.wired, pod.networks), None
+    except NetworksError as error:
+        text = f"annotation {NETWORKS_ANNOTATION} {error}" if error.reason == "InvalidNetworks" else str(error)
+        return None, Notice(error.reason, f"{text}; the pod waits", warning=True, key=pool.meta.uid)
 
 
 def _cargo(claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Inventory) -> Cargo | None:
@@ -412,9 +449,19 @@ def _cargo(claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Invent
     ids = (device.id for group in by_request.values() for device in group)
     bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
     shared = tuple(dict.fromkeys(each.request for each in _placed(member) if each.share is not None))
-    guarded = pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE
-    excused = excuses(pool.pool.spec.health.rules)
-    return Cargo(claim, member.index, member.node, devices, pool.meta.name, guarded, bindings, shared, excused)
+    return Cargo(
+        claim=claim,
+        index=member.index,
+        node=member.node,
+        devices=devices,
+        pool=pool.meta.name,
+        guarded=pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE,
+        bindings=bindings,
+        parts=shared,
+        excused=excuses(pool.pool.spec.health.rules),
+        beside=inventory.devices.get(member.node, ()),
+        wired=inventory.pools.get(pool.meta.name),
+    )
 
 
 def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:

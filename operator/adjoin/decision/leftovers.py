@@ -12,6 +12,7 @@ from adjoin.decision.passage import errand_of
 from adjoin.decision.scene import ORDER_RELEASE, Scene, Work
 from adjoin.delivery import Notice, event_step
 from adjoin.facts import PoolFacts
+from adjoin.grants import GrantFacts, Record
 from adjoin.intents import Kind, Step, Verb
 from adjoin.inventory import asked_pool, read_locked
 from adjoin.jobs import JobFacts
@@ -19,15 +20,16 @@ from adjoin.lifecycle import Errand, Run, drop_finalizer, entries, orphans, read
 
 
 def clear_orphans(scene: Scene, work: Work) -> None:
-    """Removes our ResourceClaims whose DeviceClaim is gone. That one is deleted is said, and counted."""
-    view, kind = scene.view, Kind.RESOURCE_CLAIM
+    """Removes our ResourceClaims and ConfigMaps whose DeviceClaim is gone. That one is deleted is said, and counted."""
+    view = scene.view
     for uid, steps in orphans(scene.relations, view.claims, view.busy, scene.now).items():
         if all(step.verb is not Verb.DELETE for step in steps):
             work.want(uid, "clear away", steps, ORDER_RELEASE)
             continue
-        meta = view.resource_claims[uid].meta
-        text = f"the DeviceClaim that it was made for (UID {view.resource_claims[uid].owner}) is gone"
-        told = event_step(kind, meta, Notice("OrphanRemoved", text), "Sweep", scene.now)
+        record: Record = view.resource_claims.get(uid) or view.grants[uid]
+        kind = Kind.CONFIG_MAP if isinstance(record, GrantFacts) else Kind.RESOURCE_CLAIM
+        text = f"the DeviceClaim that it was made for (UID {record.owner}) is gone"
+        told = event_step(kind, record.meta, Notice("OrphanRemoved", text), "Sweep", scene.now)
         work.want(uid, "clear away", (*steps, told), ORDER_RELEASE, corrections=[(kind.value.kind, "orphaned")])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from adjoin.api.names import LABEL_POD
+from adjoin.api.names import LABEL_POD, config_map_name
 from adjoin.decision.scene import Scene
 from adjoin.facts import ClaimFacts
 from adjoin.holdings import read_evictions, read_placed
@@ -74,6 +74,8 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
     for pod in pods:
         for name in pod.resource_claims:
             facts.append(relations.resource_claims.get((meta.namespace, name)))
+        if relations.grants:
+            facts.append(relations.grants.get((meta.namespace, config_map_name(pod.claim, pod.token))))
     if relations.forced:
         users = [each.labels.get(LABEL_POD, "") for each in owned]
         facts += [relations.lingering.get(uid) for uid in users] + [relations.forced.get(uid) for uid in users]

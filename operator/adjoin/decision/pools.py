@@ -36,10 +36,10 @@ def held(pool: PoolFacts, scene: Scene) -> bool:
         device.id for devices in scene.inventory.devices.values() for device in devices if device.device_pool == name
     }
     return any(
-        not own.isdisjoint(resource_claim.devices)
+        not own.isdisjoint(record.devices)
         for owner, group in scene.relations.owned.items()
         if owner not in scene.view.claims
-        for resource_claim in group
+        for record in group
     )
 
 

@@ -199,7 +199,7 @@ def _released(
 
 
 def _held(scene: Scene) -> frozenset[DeviceID]:
-    """Devices that a claim, or a ResourceClaim other than a hook's, has."""
+    """Devices that a claim, a ResourceClaim other than a hook's, or a pod's ConfigMap has."""
     placed = {device.id for claim in scene.snapshot.claims for replica in claim.placed for device in replica.devices}
     given = {
         device
@@ -207,7 +207,8 @@ def _held(scene: Scene) -> frozenset[DeviceID]:
         if each.allocated and not (each.hook and each.meta.namespace == scene.view.namespace)
         for device in each.devices
     }
-    return frozenset(placed | given)
+    granted = {device for each in scene.view.grants.values() if each.owner for device in each.devices}
+    return frozenset(placed | given | granted)
 
 
 def _today(locked: Locked, scene: Scene) -> Device | None:

@@ -2,14 +2,16 @@
 them.
 
 In come facts, the replicas of a claim and the devices of the cluster; out go requests for the writer: ResourceClaims
-with their allocation, the pod's gate and affinity, DeviceTaintRules, and Events on pods that have to wait. What is
-already there is not asked for again, so the same call completes a delivery that was cut off anywhere. Nothing here
-chooses devices or takes them away.
+with their allocation or a ConfigMap with environment, the pod's gate, affinity and networks, DeviceTaintRules, and
+Events on pods that have to wait. What is already there is not asked for again, so the same call completes a delivery
+that was cut off anywhere. Nothing here chooses devices or takes them away.
 """
 
+from adjoin.delivery import environment
 from adjoin.delivery.events import Notice, event_step
 from adjoin.delivery.guard import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.delivery.hooks import HookDevice, Task, begin
+from adjoin.delivery.networks import NetworksError, attach
 from adjoin.delivery.parts import Layout, Part, parts
 from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch, servable
 from adjoin.delivery.resourceclaims import Cargo, Handover, excuses, hand_over
@@ -21,12 +23,15 @@ __all__ = [
     "Handover",
     "HookDevice",
     "Layout",
+    "NetworksError",
     "Notice",
     "Part",
     "Published",
     "Task",
     "assign",
+    "attach",
     "begin",
+    "environment",
     "event_step",
     "excuses",
     "guard_work",

@@ -14,10 +14,10 @@ from typing import Any
 
 from adjoin.api.claim_status import ReleasedReason
 from adjoin.api.defaults import most_replicas
-from adjoin.api.names import ANNOTATION_CONTAINERS, GATE
+from adjoin.api.names import ANNOTATION_CONTAINERS, GATE, NETWORKS_ANNOTATION
+from adjoin.delivery import environment, resourceclaims
 from adjoin.delivery.events import Notice
 from adjoin.delivery.parts import Layout
-from adjoin.delivery.resourceclaims import obstacle
 from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.holdings import released_reason
 from adjoin.intents import Kind, Step, Verb
@@ -84,13 +84,14 @@ def _unavailable(pod: PodFacts, why: str) -> list[tuple[PodFacts, Notice]]:
     return [(pod, Notice("ReplicaUnavailable", f"{why}; the pod waits", warning=True, key=why))] if why else []
 
 
-def servable(claim: ClaimFacts, pod: PodFacts, layout: Layout, relations: Relations) -> bool:
-    """Whether the pod waits for us alone: it would have a replica as soon as there is one for it."""
+def servable(claim: ClaimFacts, pod: PodFacts, layout: Layout | None, relations: Relations) -> bool:
+    """Whether the pod waits for us alone: it would have a replica as soon as there is one for it. `layout` as in
+    `assign`."""
     if not pod.gated or pod.foreign_gates or pod.finished or pod.meta.deleting is not None:
         return False
     if pod.replica is not None and pod.replica >= most_replicas(claim.claim.spec):
         return False
-    return (_unknown_requests(claim, pod) or obstacle(claim, pod, layout, relations)) is None
+    return (_unknown_requests(claim, pod) or _obstacle(claim, pod, layout, relations)) is None
 
 
 def _occupied(claim: ClaimFacts, pod: PodFacts, placed: Mapping[int, Member], wanted: Indexes) -> Notice | None:
@@ -142,16 +143,23 @@ def _elsewhere(claim: ClaimFacts, nodes: Collection[str], places: Collection[str
     return Notice("ReplicaElsewhere", message, warning=True)
 
 
+def _obstacle(claim: ClaimFacts, pod: PodFacts, layout: Layout | None, relations: Relations) -> Notice | None:
+    if layout is None:
+        return environment.obstacle(claim, pod, relations)
+    return resourceclaims.obstacle(claim, pod, layout, relations)
+
+
 def assign(
     claim: ClaimFacts,
     members: Sequence[Member],
     users: Collection[str],
     blocked: Mapping[int, str],
-    layout: Layout,
+    layout: Layout | None,
     relations: Relations,
     wanted: Indexes,
 ) -> Assignment:
-    """Pairs waiting pods with free replicas. A pod among `users` (by UID) has, or loses, something already.
+    """Pairs waiting pods with free replicas. A pod among `users` (by UID) has, or loses, something already. `layout` is
+    None where devices are handed over as environment.
 
     `blocked` says for a replica why no pod may start on it now, "" where that is not worth telling. Pods that are bound
     are looked at too: their ResourceClaims may need to be made whole. A pod that cannot be served as it was admitted
@@ -183,7 +191,7 @@ def assign(
     # Where pods decide which replicas there are, each of these is there for the pod that names it.
     named = {pod.replica for pod in waiting if follows_pods(claim) and servable(claim, pod, layout, relations)}
     for pod in waiting:
-        notice = _unknown_requests(claim, pod) or obstacle(claim, pod, layout, relations)
+        notice = _unknown_requests(claim, pod) or _obstacle(claim, pod, layout, relations)
         nodes = _only_on(pod)
         fitting = [
             index for index in sorted(free) if pod.replica == index or (pod.replica is None and index not in named)
@@ -229,8 +237,9 @@ def _pinned_terms(terms: Sequence[Mapping[str, Any]], node: str) -> list[dict[st
     ]
 
 
-def pod_patch(pod: PodFacts, node: str) -> Step:
-    """Pins the pod to the node and opens our gate, in one request; gates and affinity of others stay as they are."""
+def pod_patch(pod: PodFacts, node: str, networks: str | None = None) -> Step:
+    """Pins the pod to the node and opens our gate, in one request; gates and affinity of others stay as they are.
+    `networks` is the annotation of its networks where that changes."""
     required = (pod.affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {}
     terms = required.get("nodeSelectorTerms") or ()
     spec: dict[str, Any] = {"schedulingGates": [{"name": gate} for gate in pod.gates if gate != GATE]}
@@ -238,6 +247,11 @@ def pod_patch(pod: PodFacts, node: str) -> Step:
         spec["affinity"] = {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": _pinned_terms(terms, node)}}}
     # Lists are replaced as a whole. Where there is nothing of others in them, nothing can have come since: gates are
     # only ever taken off a pod, and affinity that was added would have to be kept or the API server refuses.
-    exact = bool(pod.foreign_gates) or bool(terms)
+    body: dict[str, Any] = {"spec": spec}
+    attached = networks is not None and networks != pod.networks
+    if attached:
+        # Seen with the open gate or not at all. What others put into it in the meantime must not be lost.
+        body["metadata"] = {"annotations": {NETWORKS_ANNOTATION: networks}}
+    exact = bool(pod.foreign_gates) or bool(terms) or attached
     version = pod.meta.version if exact else 0
-    return Step(Verb.PATCH, Kind.POD, pod.meta.namespace, pod.meta.name, pod.meta.uid, version, {"spec": spec})
+    return Step(Verb.PATCH, Kind.POD, pod.meta.namespace, pod.meta.name, pod.meta.uid, version, body)

@@ -27,7 +27,7 @@ from adjoin.lifecycle import (
     rfc3339,
     unreserve,
 )
-from adjoin_allocator.model import Device, DeviceID
+from adjoin_allocator.model import Device, DeviceID, Pool
 
 _FOREVER = {"effect": "NoExecute"}
 _TOLERATIONS = 16
@@ -50,6 +50,8 @@ class Cargo:
         bindings: What kube-scheduler waits for before it binds the pod, by device.
         parts: Requests that hold parts of devices.
         excused: Tolerations of device taints that the pool's health rules excuse.
+        beside: All devices of the node.
+        wired: The DevicePool, with what is known of how its devices are wired.
     """
 
     claim: ClaimFacts
@@ -61,6 +63,8 @@ class Cargo:
     bindings: Mapping[DeviceID, Binding] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
     excused: tuple[Mapping[str, str], ...] = ()
+    beside: tuple[Device, ...] = ()
+    wired: Pool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class Handover:
     """What is missing between a replica and its pod.
 
     Attributes:
-        steps: Requests that bring the ResourceClaims to be, in order.
+        steps: Requests that bring the ResourceClaims, or the ConfigMap, to be, in order.
         complete: After these steps all of them are allocated and the pod's gate may open.
         notice: What keeps it from being completed, for the pod's owner.
     """
@@ -148,6 +152,28 @@ def allocation_results(
     return results
 
 
+def owned_by(claim: ClaimFacts) -> dict[str, Any]:
+    """The ownerReference by which an object of a DeviceClaim is known to be its."""
+    return {
+        "apiVersion": Kind.DEVICE_CLAIM.value.api_version,
+        "kind": Kind.DEVICE_CLAIM.value.kind,
+        "name": claim.meta.name,
+        "uid": claim.meta.uid,
+        "controller": True,
+        "blockOwnerDeletion": False,
+    }
+
+
+def undelivered_parts(cargo: Cargo) -> Notice | None:
+    """What the pod's owner hears where the replica has parts of devices, or None."""
+    if not cargo.parts:
+        return None
+    claim = cargo.claim.meta
+    text = f"request {cargo.parts[0]} of DeviceClaim {claim.name} has parts of devices"
+    why = "parts are accounted and placed, but not handed to containers yet"
+    return Notice("PartsNotDelivered", f"{text}: {why}; the pod waits", warning=True, key=claim.uid)
+
+
 _Hands = tuple[tuple[str, tuple[Device, ...]], ...]
 
 
@@ -162,16 +188,7 @@ def _object(cargo: Cargo, pod: PodFacts, name: str, hands: _Hands) -> dict[str, 
             "labels": {LABEL_CLAIM: meta.name, LABEL_REPLICA: str(cargo.index), LABEL_POD: pod.meta.uid},
             # There before the allocation is: otherwise its end could be missed.
             "finalizers": [BUILTIN_FINALIZER if cargo.guarded else FINALIZER],
-            "ownerReferences": [
-                {
-                    "apiVersion": Kind.DEVICE_CLAIM.value.api_version,
-                    "kind": Kind.DEVICE_CLAIM.value.kind,
-                    "name": meta.name,
-                    "uid": meta.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": False,
-                }
-            ],
+            "ownerReferences": [owned_by(cargo.claim)],
         },
         "spec": {
             "devices": {
@@ -268,14 +285,11 @@ def hand_over(cargo: Cargo, pod: PodFacts, layout: Layout, relations: Relations,
     if undriven is not None:
         # The kubelet would wait for our driver for ever, with the pod and with its end.
         text = f"device {undriven.device} of DeviceClaim {claim.name} has no driver that could give it to a container"
-        why = "what a pool lists itself or counts can be planned with only"
+        why = "what a pool lists itself or counts needs delivery.mode Environment"
         return Handover(notice=Notice("NoDriver", f"{text}: {why}; the pod waits", warning=True, key=claim.uid))
-    if cargo.parts:
-        text = f"request {cargo.parts[0]} of DeviceClaim {claim.name} has parts of devices"
-        why = "parts are accounted and placed, but not handed to containers yet"
-        return Handover(
-            notice=Notice("PartsNotDelivered", f"{text}: {why}; the pod waits", warning=True, key=claim.uid)
-        )
+    parts = undelivered_parts(cargo)
+    if parts is not None:
+        return Handover(notice=parts)
     try:
         dealt = deal(layout, cargo.devices)
     except LayoutError as error:

@@ -1,8 +1,8 @@
 """Replicas that a claim's status does not name any more although a pod has their devices: somebody wiped it.
 
-In come a claim, its ResourceClaims, its pods and what others hold; out go the replicas as they have to stand in the
-status again. The ResourceClaims say which pod has which devices of which request; what a pod has counts only while it
-is there and was let go, and only devices that nobody else holds. Nothing here takes anything from a pod.
+In come a claim, its ResourceClaims or ConfigMaps, its pods and what others hold; out go the replicas as they have to
+stand in the status again. These records say which pod has which devices of which request; what a pod has counts only
+while it is there and was let go, and only devices that nobody else holds. Nothing here takes anything from a pod.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 from adjoin.api.claim import DeviceClaim
 from adjoin.api.defaults import most_replicas
 from adjoin.api.names import LABEL_POD
-from adjoin.facts import ClaimFacts, PodFacts, ResourceClaimFacts
+from adjoin.facts import ClaimFacts, PodFacts
+from adjoin.grants import GrantFacts, Record
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import LABEL_REPLICA, Relations, seniority
 from adjoin.lifecycle.replicas import device_entry
@@ -64,11 +65,12 @@ def reclaim(
     only where there is something to put back. A claim that follows its pods may have any index."""
     most = most_replicas(claim.claim.spec)
     known = {int(entry.get("index") or 0) for entry in entries(claim)}
-    groups: defaultdict[tuple[int, str], list[ResourceClaimFacts]] = defaultdict(list)
+    groups: defaultdict[tuple[int, str], list[Record]] = defaultdict(list)
     for each in relations.owned.get(claim.meta.uid, ()):
         text = each.labels.get(LABEL_REPLICA, "")
         index = int(text) if text.isascii() and text.isdigit() else -1
-        ours = each.allocated and each.meta.namespace == claim.meta.namespace
+        given = each.immutable and bool(each.devices) if isinstance(each, GrantFacts) else each.allocated
+        ours = given and each.meta.namespace == claim.meta.namespace
         if ours and index >= 0 and (index < most or follows_pods(claim)) and index not in known:
             groups[index, each.labels.get(LABEL_POD, "")].append(each)
     if not groups:
@@ -98,11 +100,11 @@ def reclaim(
     return Reclaimed(found, pods, refused)
 
 
-def _has(pod: PodFacts, claim: ClaimFacts, group: list[ResourceClaimFacts]) -> bool:
-    """Whether the pod was let go with exactly these ResourceClaims, and is there."""
+def _has(pod: PodFacts, claim: ClaimFacts, group: list[Record]) -> bool:
+    """Whether the pod was let go with exactly these records, and is there."""
     names = {each.meta.name for each in group}
     there = not pod.gated and not pod.finished and pod.meta.namespace == claim.meta.namespace
-    return there and pod.claim == claim.meta.name and names == set(pod.resource_claims)
+    return there and pod.claim == claim.meta.name and names == {*pod.resource_claims, *pod.grants}
 
 
 def _entry(
@@ -110,11 +112,11 @@ def _entry(
     index: int,
     node: str,
     pod: PodFacts,
-    group: list[ResourceClaimFacts],
+    group: list[Record],
     inventory: Inventory,
     now: float,
 ) -> dict[str, Any]:
-    """The replica as it stands in a status, as old as its ResourceClaims are."""
+    """The replica as it stands in a status, as old as its records are."""
     by_request: defaultdict[str, list[DeviceID]] = defaultdict(list)
     for each in group:
         for device, request in zip(each.devices, each.requests, strict=True):

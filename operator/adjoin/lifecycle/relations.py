@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from adjoin.api.names import ANNOTATION_REPLICA
 from adjoin.cache import View
 from adjoin.facts import ClaimFacts, PodFacts, PoolFacts, ResourceClaimFacts
+from adjoin.grants import GrantFacts, Record
 from adjoin.lifecycle.runs import Workshop, workshop
 from adjoin_allocator.model import DeviceID
 
@@ -29,26 +30,28 @@ class Relations:
         claims: DeviceClaims by (namespace, name).
         pools: DevicePools by name.
         pods: Pods by (namespace, name of the claim that they ask for), oldest first.
-        owned: Our ResourceClaims by UID of the DeviceClaim that owns them, by name.
+        owned: Our ResourceClaims and ConfigMaps by UID of the DeviceClaim that owns them, by name.
         resource_claims: Every ResourceClaim by (namespace, name).
         lingering: Until when a force-deleted pod still holds its devices, by pod UID.
         forced: By pod UID until when that is at least, also after it: how they ended nobody has seen.
         ghosts: Those pods as they were last seen, by (namespace, name of the claim).
         workshop: Hook Jobs.
         hook_claims: Allocated ResourceClaims of hooks, by device.
+        grants: ConfigMaps that hand devices to pods, or have the name of one, by (namespace, name).
     """
 
     claims: Mapping[tuple[str, str], ClaimFacts]
     pools: Mapping[str, PoolFacts]
     pods: Mapping[tuple[str, str], tuple[PodFacts, ...]]
     pods_by_uid: Mapping[str, PodFacts]
-    owned: Mapping[str, tuple[ResourceClaimFacts, ...]]
+    owned: Mapping[str, tuple[Record, ...]]
     resource_claims: Mapping[tuple[str, str], ResourceClaimFacts]
     lingering: Mapping[str, float]
     forced: Mapping[str, float]
     ghosts: Mapping[tuple[str, str], tuple[PodFacts, ...]]
     workshop: Workshop
     hook_claims: Mapping[DeviceID, tuple[ResourceClaimFacts, ...]]
+    grants: Mapping[tuple[str, str], GrantFacts]
 
 
 def seniority(pod: PodFacts) -> tuple[float, str, str]:
@@ -66,11 +69,12 @@ def relate(view: View) -> Relations:
     pods: defaultdict[tuple[str, str], list[PodFacts]] = defaultdict(list)
     for pod in view.pods.values():
         pods[pod.meta.namespace, pod.claim].append(pod)
-    owned: defaultdict[str, list[ResourceClaimFacts]] = defaultdict(list)
-    for resource_claim in view.resource_claims.values():
+    owned: defaultdict[str, list[Record]] = defaultdict(list)
+    records: tuple[Record, ...] = (*view.resource_claims.values(), *view.grants.values())
+    for record in records:
         # The owner makes it ours: a label alone could be anybody's.
-        if resource_claim.owner:
-            owned[resource_claim.owner].append(resource_claim)
+        if record.owner:
+            owned[record.owner].append(record)
     hook_claims: defaultdict[DeviceID, list[ResourceClaimFacts]] = defaultdict(list)
     for resource_claim in view.resource_claims.values():
         if resource_claim.hook and resource_claim.allocated and resource_claim.meta.namespace == view.namespace:
@@ -91,4 +95,5 @@ def relate(view: View) -> Relations:
         ghosts={key: tuple(sorted(group, key=seniority)) for key, group in ghosts.items()},
         workshop=workshop(view.jobs.values(), view.hook_pods.values()),
         hook_claims={device: tuple(group) for device, group in hook_claims.items()},
+        grants={(each.meta.namespace, each.meta.name): each for each in view.grants.values()},
     )

@@ -10,23 +10,29 @@ from collections.abc import Mapping
 
 from adjoin.api.names import FINALIZER, LABEL_POD
 from adjoin.environment import ShareFacts
-from adjoin.facts import ClaimFacts, PoolFacts, ResourceClaimFacts
+from adjoin.facts import ClaimFacts, PoolFacts
+from adjoin.grants import GrantFacts, Record
 from adjoin.intents import Kind, Step, Verb
 from adjoin.jobs import JobFacts
 from adjoin.lifecycle.relations import Relations
 from adjoin.lifecycle.uses import STRAY, Use
 
 
-def unreserve(resource_claim: ResourceClaimFacts) -> tuple[Step, ...]:
-    """Clears the allocation of a ResourceClaim together with its reservation; of one without allocation, nothing."""
-    if not resource_claim.allocated:
+def kind_of(record: Record) -> Kind:
+    """What kind of object a record is."""
+    return Kind.GRANT if isinstance(record, GrantFacts) else Kind.RESOURCE_CLAIM
+
+
+def unreserve(record: Record) -> tuple[Step, ...]:
+    """Clears the allocation of a ResourceClaim together with its reservation; of what has no allocation, nothing."""
+    if not record.allocated:
         return ()
-    meta = resource_claim.meta
+    meta = record.meta
     body = {"status": {"allocation": None, "reservedFor": None, "devices": None}}
     return (Step(Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM, meta.namespace, meta.name, meta.uid, meta.version, body),)
 
 
-def drop_finalizer(kind: Kind, meta_of: ClaimFacts | PoolFacts | ResourceClaimFacts | ShareFacts | JobFacts) -> Step:
+def drop_finalizer(kind: Kind, meta_of: ClaimFacts | PoolFacts | Record | ShareFacts | JobFacts) -> Step:
     """Takes our finalizer off and leaves those of others."""
     meta = meta_of.meta
     remaining = [each for each in meta_of.finalizers if each != FINALIZER]
@@ -41,13 +47,13 @@ def add_finalizer(kind: Kind, meta_of: ClaimFacts | PoolFacts) -> Step:
     return Step(Verb.PATCH, kind, meta.namespace, meta.name, meta.uid, meta.version, body)
 
 
-def _discard(resource_claim: ResourceClaimFacts, *, release: bool) -> tuple[Step, ...]:
-    """Deletes a ResourceClaim whose pod has ended; with `release` our finalizer lets it go too."""
-    meta = resource_claim.meta
+def _discard(record: Record, *, release: bool) -> tuple[Step, ...]:
+    """Deletes a record whose pod has ended; with `release` our finalizer lets it go too."""
+    meta = record.meta
     if meta.deleting is None:
-        return (Step(Verb.DELETE, Kind.RESOURCE_CLAIM, meta.namespace, meta.name, meta.uid),)
-    if release and FINALIZER in resource_claim.finalizers:
-        return (drop_finalizer(Kind.RESOURCE_CLAIM, resource_claim),)
+        return (Step(Verb.DELETE, kind_of(record), meta.namespace, meta.name, meta.uid),)
+    if release and FINALIZER in record.finalizers:
+        return (drop_finalizer(kind_of(record), record),)
     return ()
 
 
@@ -55,11 +61,11 @@ def end(use: Use, now: float) -> tuple[Step, ...]:
     """Takes away what is left of a use whose pod has ended."""
     over = use.over(now)
     steps: list[Step] = []
-    for resource_claim in use.resource_claims:
+    for record in use.records:
         # Kubernetes' own finalizer frees the name as soon as it is deleted, and with it the record that the pod
         # lingers.
-        if over or FINALIZER in resource_claim.finalizers:
-            steps += _discard(resource_claim, release=over)
+        if over or FINALIZER in record.finalizers:
+            steps += _discard(record, release=over)
     return tuple(steps)
 
 
@@ -69,9 +75,9 @@ def expel(use: Use, *, deleted: bool) -> tuple[Step, ...]:
     assert pod is not None
     if pod.gated:
         steps: list[Step] = []
-        for resource_claim in use.resource_claims:
-            steps += unreserve(resource_claim)
-            steps += _discard(resource_claim, release=not resource_claim.allocated)
+        for record in use.records:
+            steps += unreserve(record)
+            steps += _discard(record, release=not record.allocated)
         return tuple(steps)
     if pod.meta.deleting is not None:
         return ()
@@ -82,7 +88,7 @@ def expel(use: Use, *, deleted: bool) -> tuple[Step, ...]:
 def orphans(
     relations: Relations, known: Mapping[str, ClaimFacts], busy: frozenset[str], now: float
 ) -> dict[str, tuple[Step, ...]]:
-    """Removals of our ResourceClaims whose DeviceClaim is gone, by UID of the ResourceClaim: as soon as no live pod has
+    """Removals of our ResourceClaims and ConfigMaps whose DeviceClaim is gone, by UID: as soon as no live pod has
     them.
 
     Until the object is gone its devices count as releasing.
@@ -91,15 +97,15 @@ def orphans(
     for owner, group in sorted(relations.owned.items()):
         if owner in known:
             continue
-        for resource_claim in group:
-            users = {resource_claim.labels.get(LABEL_POD, ""), *resource_claim.reserved} - {""}
+        for record in group:
+            users = {record.labels.get(LABEL_POD, ""), *record.reserved} - {""}
             uses = [
-                Use(STRAY, uid, relations.pods_by_uid.get(uid), (resource_claim,), relations.lingering.get(uid))
+                Use(STRAY, uid, relations.pods_by_uid.get(uid), (record,), relations.lingering.get(uid))
                 for uid in sorted(users)
             ]
-            if resource_claim.meta.uid in busy or any(use.live for use in uses):
+            if record.meta.uid in busy or any(use.live for use in uses):
                 continue
-            steps = _discard(resource_claim, release=all(use.over(now) for use in uses))
+            steps = _discard(record, release=all(use.over(now) for use in uses))
             if steps:
-                found[resource_claim.meta.uid] = steps
+                found[record.meta.uid] = steps
     return found

@@ -1,6 +1,7 @@
-"""Who uses which replica, as the ResourceClaims record it.
+"""Who uses which replica, as its ResourceClaims record it, or the ConfigMaps where devices are handed over as
+environment.
 
-In come a claim, its pods and its ResourceClaims; out go uses: which pod has, or had, which replica, and until when a
+In come a claim, its pods and these records; out go uses: which pod has, or had, which replica, and until when a
 pod that is gone may still run. A pod of which it is not known that it has ended counts as running.
 """
 
@@ -11,9 +12,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from adjoin.api.names import DRIVER, LABEL_POD
+from adjoin.api.names import DRIVER, LABEL_POD, config_map_name
 from adjoin.cache import LINGER_SECONDS
-from adjoin.facts import ClaimFacts, PodFacts, Raw, ResourceClaimFacts
+from adjoin.facts import ClaimFacts, PodFacts, Raw
+from adjoin.grants import Record
 from adjoin.holdings import read_placed
 from adjoin.inventory import Inventory
 from adjoin.lifecycle.relations import LABEL_REPLICA, Relations
@@ -28,13 +30,14 @@ OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Use:
-    """One pod's hold on one replica, as its ResourceClaims record it.
+    """One pod's hold on one replica, as its records say.
 
     Attributes:
         index: The replica, or `STRAY`.
-        pod_uid: The pod that the ResourceClaims were made for.
+        pod_uid: The pod that the records were made for.
         pod: That pod, or None when it is gone.
-        resource_claims: By name; empty when somebody took them away from under a pod that we had let go.
+        records: Its ResourceClaims or its ConfigMap, by name; empty when somebody took them away from under a pod that
+            we had let go.
         lingers_until: The pod is gone, but may still run on its node until then; on a node that is lost there is no
             end.
     """
@@ -42,7 +45,7 @@ class Use:
     index: int
     pod_uid: str
     pod: PodFacts | None
-    resource_claims: tuple[ResourceClaimFacts, ...]
+    records: tuple[Record, ...]
     lingers_until: float | None = None
 
     @property
@@ -83,12 +86,12 @@ def given_out(entry: Raw) -> bool:
     return bool(entry.get("readyAt")) and not entry.get("idleSince")
 
 
-def _index_of(resource_claim: ResourceClaimFacts, devices: Mapping[int, frozenset[DeviceID]]) -> int:
+def _index_of(record: Record, devices: Mapping[int, frozenset[DeviceID]]) -> int:
     """The replica by its label if that has the devices, else by the devices: whoever has a replica's devices uses it,
-    whatever is written on the ResourceClaim."""
-    text = resource_claim.labels.get(LABEL_REPLICA, "")
+    whatever is written on the record."""
+    text = record.labels.get(LABEL_REPLICA, "")
     index = int(text) if text.isascii() and text.isdigit() else STRAY
-    given = resource_claim.devices
+    given = record.devices
     if index in devices and devices[index].issuperset(given):
         return index
     return next((index for index, held in sorted(devices.items()) if given and held.issuperset(given)), STRAY)
@@ -154,9 +157,9 @@ def _unproven(entry: Raw, until: float, inventory: Inventory) -> float:
 def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tuple[Use, ...]:
     """Who uses the claim's replicas.
 
-    A ResourceClaim whose devices are not those of any replica, under today's names or those of the status, is a stray:
-    it was written for another placement. A pod without our gate that has no ResourceClaims any more still has its
-    devices; it is taken for the user of a replica on its node.
+    A record whose devices are not those of any replica, under today's names or those of the status, is a stray: it was
+    written for another placement. A pod without our gate that has no records any more still has its devices; it is
+    taken for the user of a replica on its node.
     """
     holding = {int(entry.get("index") or 0): entry for entry in entries(claim)}
     devices: dict[int, frozenset[DeviceID]] = {}
@@ -164,19 +167,19 @@ def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tu
         current = inventory.current
         names = {name for device in replica.devices for name in (device.id, current(replica.node, device))}
         devices.setdefault(replica.index, frozenset(names))
-    groups: defaultdict[tuple[int, str], list[ResourceClaimFacts]] = defaultdict(list)
-    for resource_claim in relations.owned.get(claim.meta.uid, ()):
-        if resource_claim.meta.namespace != claim.meta.namespace:
+    groups: defaultdict[tuple[int, str], list[Record]] = defaultdict(list)
+    for record in relations.owned.get(claim.meta.uid, ()):
+        if record.meta.namespace != claim.meta.namespace:
             continue  # its owner is a claim that it cannot have
-        index = _index_of(resource_claim, devices)
-        pod_uid = resource_claim.labels.get(LABEL_POD) or next(iter(resource_claim.reserved), "")
-        groups[index, pod_uid].append(resource_claim)
+        index = _index_of(record, devices)
+        pod_uid = record.labels.get(LABEL_POD) or next(iter(record.reserved), "")
+        groups[index, pod_uid].append(record)
     uses = [
         Use(
             index=index,
             pod_uid=pod_uid,
             pod=_pod_of(pod_uid, claim, relations),
-            resource_claims=tuple(group),
+            records=tuple(group),
             lingers_until=_lingers(holding.get(index), pod_uid, relations, inventory),
         )
         for (index, pod_uid), group in sorted(groups.items(), key=lambda item: item[0])
@@ -190,6 +193,9 @@ def uses_of(claim: ClaimFacts, relations: Relations, inventory: Inventory) -> tu
             continue
         if any((pod.meta.namespace, name) in relations.resource_claims for name in pod.resource_claims):
             continue  # its devices are those of a claim that had this name before
+        grant = relations.grants.get((pod.meta.namespace, config_map_name(pod.claim, pod.token)))
+        if grant is not None and grant.owner not in ("", claim.meta.uid):
+            continue  # as above
         places = {pod.node} if pod.node else pinned_to(pod)
         fits = (
             index

@@ -168,7 +168,7 @@ def _conditions(
     elif phase is Phase.RELEASING:
         users = sum(use.live for member in members for use in member.uses)
         hooks = [run for member in members for run in member.runs if run.stage is HookStage.CLEANUP and not run.over]
-        text = "waits for its ResourceClaims to go"
+        text = "waits for what its pods had to go"
         if users:
             text = f"waits for {_count(users, 'pod')} to end"
         elif hooks:

@@ -224,7 +224,7 @@ class TestSynced:
     def test_synced_once_every_kind_was_listed(self, cache: Cache) -> None:
         kinds = [Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.POD, Kind.RESOURCE_CLAIM]
         others = [Kind.RESOURCE_SLICE, Kind.NODE, Kind.TAINT_RULE, Kind.NAMESPACE, Kind.PRIORITY_CLASS]
-        others += [Kind.JOB, Kind.HOOK_POD]
+        others += [Kind.JOB, Kind.HOOK_POD, Kind.GRANT]
         for kind in [*kinds, Kind.DEVICE_SHARE, *others]:
             cache.prune(kind, (), 1, NOW)
         assert not cache.synced

@@ -258,7 +258,7 @@ def test_a_device_without_a_driver_is_placed_but_lets_no_pod_go(source: Obj) -> 
     assert told["reason"] == "NoDriver"
     assert told["note"] == (
         "device gpu-0 of DeviceClaim job-a has no driver that could give it to a container: "
-        "what a pool lists itself or counts can be planned with only; the pod waits"
+        "what a pool lists itself or counts needs delivery.mode Environment; the pod waits"
     )
 
 

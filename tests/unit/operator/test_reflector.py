@@ -228,3 +228,30 @@ async def test_a_server_that_ends_every_watch_at_once_is_not_hammered() -> None:
                 api.end_watches()
                 await until(lambda: api.watching == [])
         assert len(sleeps.asked) >= 9
+
+
+def test_kinds_that_are_one_resource_have_names_of_their_own() -> None:
+    """Tasks, metrics and health checks go by these names: of two with one name only the last would run."""
+    names = [kind.value.kind for kind in Kind]
+    assert len(set(names)) == len(names)
+
+
+@virtual
+async def test_what_no_watch_tells_the_end_of_is_forgotten_by_listing_again() -> None:
+    """The writer met a ConfigMap of others under a name of ours; the watch, which selects by label, never hears of
+    it."""
+    cache = Cache("adjoin-system")
+    async with FakeApi() as api, api.client() as kube:
+        reflector = make(kube, cache, Kind.GRANT, labels="adjoin.dev/pod", renew=True)
+        async with Background(reflector.run()):
+            await until(lambda: api.watching == [Kind.CONFIG_MAP])
+            meta = {"name": "adjoin-job-a-x", "namespace": "team", "uid": "foreign", "resourceVersion": "1"}
+            cache.ingest(Kind.GRANT, {"metadata": meta})
+            assert set(cache.view(NOW).grants) == {"foreign"}
+            api.put(
+                Kind.CONFIG_MAP, {"metadata": {"name": "other", "namespace": "team", "labels": {"adjoin.dev/pod": "p"}}}
+            )
+            await until(lambda: len(cache.view(NOW).grants) == 2)
+            api.end_watches()
+            await until(lambda: "foreign" not in cache.view(NOW).grants)
+        assert len(cache.view(NOW).grants) == 1

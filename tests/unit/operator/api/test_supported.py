@@ -158,12 +158,9 @@ def test_defaults_are_no_wishes(kind: Kind) -> None:
         pytest.param(claim(fabric=None, suspend=False), [], id="null and the default are none"),
         pytest.param(pool(topology={"fabric": []}, lifecycle={"init": []}), [], id="empty lists are none"),
         pytest.param(
-            pool(delivery={"mode": "Environment", "guard": "DeviceTaintRule"}),
-            ["not supported yet: spec.delivery.mode"],
+            share(prepare="OnDemand"),
+            ["not supported yet: spec.mode", "not supported yet: spec.timeSliced"],
             id="only what differs from the default is named",
-        ),
-        pytest.param(
-            pool(delivery={"mode": "Environment"}), ["not supported yet: spec.delivery.mode"], id="another delivery"
         ),
         pytest.param(
             share(),

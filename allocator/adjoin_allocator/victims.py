@@ -265,8 +265,9 @@ class Law:
             return Bar.LEAVING
         if not victim.preemptible:
             return Bar.NOT_PREEMPTIBLE
-        if not self.may(victim):
-            return barred(self._field, self._claim, victim) or Bar.NOT_PREEMPTIBLE
+        bar = None if self.may(victim) else barred(self._field, self._claim, victim)
+        if bar is not None:
+            return bar
         if victim.evictions and any(
             each.by == self._claim.uid and now - each.at < SAME_AGAIN for each in victim.evictions
         ):

@@ -68,8 +68,9 @@ class Arbiter:
         """By claim the replicas that this decision has placed."""
         self._blocked: dict[tuple[object, ...], Reason | None] = {}
         self.lenders = Lenders(placer, self._holds, self.accounts, now)
-        for claim in sorted(placer.ledger.waiting, key=lambda claim: (_created(claim, now), claim.uid)):
-            if claim.nominated and claim.hold is None and claim.pool in placer.ledger.pools:
+        promised = [claim for claim in placer.ledger.waiting if claim.nominated]
+        for claim in sorted(promised, key=lambda claim: (_created(claim, now), claim.uid)):
+            if claim.hold is None and claim.pool in placer.ledger.pools:
                 self._renew(claim)
 
     @property
@@ -188,10 +189,10 @@ class Arbiter:
         placements = attempt()
         if placements is None:
             return None
-        cost = self._cost(placements)
+        cost = self._ledger.cost_since(mark) or self._cost(placements)
         if accounts.short(tenant, cost):
             self._ledger.roll_back(mark)
-            self._refused = cost
+            self._refused = self._cost(placements)
             placements = self._placed_with_less(unit)
             if placements is None:
                 return None
@@ -434,16 +435,15 @@ class Arbiter:
         self._hopeless.clear()
         pool_field.record(choice)
         for loss in choice.losses:
-            lost = self._preempted.setdefault((loss.claim.uid, claim.uid), set())
-            lost.update(loss.replicas)
+            self._preempted.setdefault((loss.claim.uid, claim.uid), set()).update(loss.replicas)
         return self._nominate(unit, choice.placements, self._masks(pool, choice.placements))
 
     def _choose(self, unit: Unit, need: Cost, pool_field: Field, affordable: bool) -> Choice | None:
-        searches = [Search(self._placer, ask, unit.claim, need, unit.least, pool_field) for ask in unit.asks]
-        plain = unit.single and not any(request.share for ask in unit.asks for request in ask.requests)
+        least, count = unit.least, unit.countable
+        searches = [Search(self._placer, ask, unit.claim, need, least, pool_field, count) for ask in unit.asks]
+        plain = unit.single and not unit.divides
         choices = [search.on_nodes() for search in searches] if plain else []
-        # What a pod needs beside devices is nothing that a look at a node's devices would tell.
-        # Neither does it tell who has parts of them.
+        # A look at a node's devices tells neither what a pod needs beside them nor who has parts of them.
         divided = self._ledger.parts.prices(unit.pool) or unit.claim.host != NO_HOST
         if not plain or not affordable or (divided and not any(choices)):
             choices.append(searches[0].anywhere())

@@ -68,7 +68,8 @@ class Attempt:
     """The same as placements."""
 
     def __post_init__(self) -> None:
-        self._begin()
+        if not self.what_if:
+            self._begin()
 
     def __call__(self) -> tuple[Placement, ...] | None:
         self.found = self.made = None

@@ -167,6 +167,22 @@ class Fitter:
         self._keep(self._weighed, form, state, answer)
         return answer
 
+    def settle(self, form: Form, state: State, bound: Fit, equal: Fit | Misfit) -> Fit:
+        """The best choice where others want something, given its bound and the answer to a state that is this one but
+        for an exchange of devices.
+
+        The choice of the bound is the best one if it comes to what `equal` comes to: every choice that does is as good
+        without others too, and of these the bound's is the first in stable order.
+        """
+        shape, sort, free = state
+        loss = _losses(form.signature, shape, sort, sort.stakes, free, bound.taken)
+        objective = _with(form.signature, bound.objective, loss)
+        if not isinstance(equal, Fit) or not equal.exact or objective != equal.objective:
+            return self.weigh(form, state, bound)
+        answer = replace(bound, objective=objective, exact=True)
+        self._keep(self._weighed, form, state, answer)
+        return answer
+
     def fits(self, form: Form, state: State) -> bool:
         """Whether there is a choice at all. Only a claim with Required lines needs a search for that."""
         if not form.bound:

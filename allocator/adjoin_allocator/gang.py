@@ -96,6 +96,8 @@ def is_gang(claim: Claim) -> bool:
 
 def gang_flaw(pool: Pool, claim: Claim) -> str | None:
     """Why what a claim says of its members cannot be read against its pool, or None when it can."""
+    if not is_gang(claim):
+        return None
     levels = [level.name for level in pool.fabric]
     fabric = claim.fabric
     asked = [("required", fabric.required), ("preferred", fabric.preferred)]

@@ -8,12 +8,12 @@ way (preemption, reservation) or has borrowed what it has; usage is kept for all
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from adjoin_allocator.model import Claim, ClaimUID, PlacedReplica, PlacedShare, Pool, Share
-from adjoin_allocator.nodes import PoolIndex
-from adjoin_allocator.tenancy import WHOLE, Usage, part_cost
+from adjoin_allocator.nodes import PoolIndex, Shape
+from adjoin_allocator.tenancy import WHOLE, Cost, Usage, part_cost
 from adjoin_allocator.terms import Reclaim
 
 
@@ -40,6 +40,10 @@ def preempts(pool: Pool) -> bool:
     return pool.preemption.within_tenant or pool.preemption.reclaim is not Reclaim.NEVER
 
 
+COSTS = 4096
+"""Sets of devices of which it is remembered what they cost."""
+
+
 class Holders:
     """The holders of one pool."""
 
@@ -53,6 +57,7 @@ class Holders:
         """Likewise, by claim."""
         self.preemptors: Counter[ClaimUID] = Counter()
         """For whom holders were evicted lately, with how many."""
+        self._costs: dict[tuple[Shape, int], Cost] = {}
         lends = any(tenant.borrowing for tenant in index.pool.tenants.values())
         self._listed = preempts(index.pool) or index.pool.hold_after is not None or lends
 
@@ -90,14 +95,21 @@ class Holders:
             self.preemptors.subtract(eviction.by for eviction in claim.evictions)
             self.preemptors = +self.preemptors
 
-    def cost(self, position: int, mask: int, parts: Iterable[tuple[int, PlacedShare]]) -> dict[str, int]:
+    def cost(self, position: int, mask: int, parts: Collection[tuple[int, PlacedShare]] = ()) -> Cost:
         """What devices of a node, and parts of others, cost a tenant."""
         view = self.index.views[position]
-        cost = {
-            kind: number * WHOLE
-            for kind, devices in view.shape.kinds.items()
-            if (number := (devices & mask).bit_count())
-        }
+        known = self._costs.get((view.shape, mask))
+        if known is None:
+            if len(self._costs) >= COSTS:
+                self._costs.clear()
+            known = self._costs[view.shape, mask] = {
+                kind: number * WHOLE
+                for kind, devices in view.shape.kinds.items()
+                if (number := (devices & mask).bit_count())
+            }
+        if not parts:
+            return known
+        cost = dict(known)
         for bit, share in parts:
             device = view.devices[bit]
             cost[device.kind] = cost.get(device.kind, 0) + part_cost(share, device, self._shares)

@@ -28,14 +28,14 @@ from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.holders import Holders
 from adjoin_allocator.hosts import NOTHING, Hosts
 from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedDevice, PlacedReplica, PlacedShare
-from adjoin_allocator.nodes import Nodes, PoolIndex
+from adjoin_allocator.nodes import Nodes, PoolIndex, Question
 from adjoin_allocator.parts import Parts
 from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
 from adjoin_allocator.sharing import MILLI, memory_bytes
 from adjoin_allocator.sharing import part as part_of
 from adjoin_allocator.snapshot import Claims, Snapshot, path
-from adjoin_allocator.tenancy import WHOLE, Accounts
+from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added
 from adjoin_allocator.terms import HoldKind, ReplicaState
 from adjoin_allocator.topology import bits
 
@@ -255,6 +255,18 @@ class Ledger:
                     cost[kind] = cost.get(kind, 0) + milli
         return cost
 
+    def cost_since(self, mark: int) -> Cost | None:
+        """What everything that was given away since `mark` costs; None when something was taken back as well, or parts
+        were given.
+        """
+        cost: Cost = {}
+        for ledger, position, devices, move, _, _, share in self._journal[mark:]:
+            if move is not _Move.TAKE or share is not None:
+                return None
+            here = self.holders[ledger.index.pool.name].cost(position, devices)
+            cost = added(cost, here) if cost else here
+        return cost
+
     def accounts(self, pool: str) -> Accounts:
         """The tenants of a pool as the snapshot has them."""
         index = self.pools[pool].index
@@ -388,6 +400,9 @@ class Ledger:
         self._waiting = [
             (ticket, claim) for ticket, claim in snapshot.followable.ticketed() if claim.uid in self.lacking
         ]
+        for pool in self.pools.values():
+            # Whoever asks first should not wait for it.
+            pool.states(Question((), ()))
 
     def _hold(self, entry: _Entry, add: bool) -> None:
         """A replica of the snapshot holds this, or no longer does."""

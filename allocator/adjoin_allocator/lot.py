@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 from adjoin_allocator.cost import distances
 from adjoin_allocator.fit import Fit, Form
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.joint import Budget
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Claim, HostAsk
+from adjoin_allocator.model import Claim
 from adjoin_allocator.nodes import State
 from adjoin_allocator.patterns import Meter, Pattern, patterns
 from adjoin_allocator.place import Ask, Placer, Spot
@@ -60,7 +61,7 @@ def independent(claim: Claim) -> bool:
     """Whether replicas of the claim stand for themselves: one may be moved without a look at the others, or at anything
     but devices.
     """
-    devices_only = claim.host == HostAsk() and not any(request.share or request.first_of for request in claim.requests)
+    devices_only = claim.host == NOTHING and not any(request.share or request.first_of for request in claim.requests)
     return alone(claim) and devices_only
 
 

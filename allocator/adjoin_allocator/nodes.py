@@ -125,6 +125,11 @@ class Bits(Mapping[DeviceID, int]):
         except ValueError:
             raise KeyError(device) from None
 
+    def find(self, device: DeviceID) -> int | None:
+        """The place of a device, or None where there is no such device."""
+        driver, pool, name = device
+        return self.layout.get((driver, self.pools.index(pool), name)) if pool in self.pools else None
+
     def __iter__(self) -> Iterator[DeviceID]:
         return (DeviceID(driver, self.pools[number], name) for driver, number, name in self.layout)
 
@@ -360,13 +365,16 @@ class Nodes:
 
     def locate(self, device: DeviceID) -> tuple[PoolIndex, int, int] | None:
         """Where a device is: its pool's index, the position of its node and its bit; None when no pool has it."""
-        crowded = self._crowded.get(device)
-        for view in (*self._where.get((device.driver, device.pool), ()), *((crowded,) if crowded else ())):
-            bit = view.bit.get(device)
+        for view in self._where.get((device[0], device[1]), ()):
+            bit = view.bit.find(device)
             if bit is not None:
                 index = self._pools[view.pool.name]
                 return index, index.position[view.name], bit
-        return None
+        crowded = self._crowded.get(device) if self._crowded else None
+        if crowded is None:
+            return None
+        index = self._pools[crowded.pool.name]
+        return index, index.position[crowded.name], crowded.bit[device]
 
     def sorts(self, index: PoolIndex, question: Question) -> tuple[Sort, ...]:
         """The sort of each node. Costs the evaluation of the selectors on devices that they were not yet tried on."""

@@ -67,6 +67,9 @@ def service(
 
     `portion` tells of a pool's name and a tenant's what it has when it is asked.
     """
+    if len(claims) < 2:
+        yield from claims
+        return
     levels = {claim.uid: effective(claim, pools.get(claim.pool), now) for claim in claims}
 
     def turn(claim: Claim) -> tuple[int, float]:

@@ -13,13 +13,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from adjoin_allocator.alternatives import WAYS, count_ways
+from adjoin_allocator.alternatives import WAYS, count_ways, ways
 from adjoin_allocator.cost import Signature, signature
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.hosts import NOTHING, Rooms
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Affinity, DeviceName, HostAsk, Pool, Request
+from adjoin_allocator.model import Affinity, Claim, DeviceName, HostAsk, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
 from adjoin_allocator.scores import Scores
 from adjoin_allocator.states import States
@@ -48,6 +48,24 @@ class Ask:
     def signature(self) -> Signature:
         """The form's signature."""
         return self.form.signature
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """A claim as its pool reads it.
+
+    Attributes:
+        flaw: Why it cannot be read, or None; then it has ways and asks.
+        ways: Ways of serving a replica, the most wanted first.
+        asks: What each way needs.
+        divides: Some way takes parts of devices.
+    """
+
+    pool: Pool
+    flaw: str | None
+    ways: tuple[tuple[Request, ...], ...] = ()
+    asks: tuple[Ask, ...] = ()
+    divides: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +125,27 @@ class Placer:
         self.fitter = fitter
         self.ledger = ledger
         self._asks: dict[tuple[object, ...], Ask] = {}
+        self._readings: dict[tuple[object, ...], Reading] = {}
         self._scores: dict[tuple[Ask, int], tuple[Demand, Scores]] = {}
         self._fits: dict[Ask, tuple[States, dict[int, bool]]] = {}
+
+    def read(self, pool: Pool, claim: Claim) -> Reading:
+        """Reads a claim of a pool."""
+        key = (pool.name, claim.requests, claim.affinity, claim.host, claim.profile)
+        known = self._readings.get(key)
+        if known is not None and known.pool is pool:
+            return known
+        why = flaw(pool, claim.requests, claim.affinity, claim.host)
+        if why is not None:
+            return Reading(pool, why)
+        choices = ways(claim.requests)
+        asks = tuple([self.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in choices])
+        requests = [request for way in choices for request in way]
+        reading = Reading(pool, None, choices, asks, any(request.share is not None for request in requests))
+        # What `all` is at the least follows from the devices there are.
+        if not any(request.all_devices for request in requests):
+            self._readings[key] = reading
+        return reading
 
     def ask(
         self,
@@ -129,6 +166,7 @@ class Placer:
         wanted = signature(requests, kinds, affinity, profile, pool.strategy, least)
         if len(self._asks) >= ASKS:
             self._asks.clear()
+            self._readings.clear()
         ask = self._asks[key] = Ask(
             pool=pool.name,
             requests=requests,
@@ -236,7 +274,7 @@ class Placer:
         state = (shape, sort, ledger.free[position])
         fit = fitter.bound(form, state) if demand else fitter.fit(form, state)
         assert isinstance(fit, Fit)
-        return Spot(position, fit if fit.exact else fitter.weigh(form, state, fit))
+        return Spot(position, fit if fit.exact else fitter.settle(form, state, fit, scores.rows[row].answer))
 
     def _known_scores(self, ask: Ask, demand: Demand) -> Scores:
         ledger, fitter, form = self.ledger.pools[ask.pool], self.fitter, ask.form

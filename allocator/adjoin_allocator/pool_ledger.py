@@ -307,8 +307,11 @@ class PoolLedger:
         else:
             del self._held[position]
         view = self.index.views[position]
-        self._count(view, *before, -1)
-        self._count(view, held, back, 1)
+        if view.offered == view.whole:
+            self._recount(view, *before, held, back)
+        else:
+            self._count(view, *before, -1)
+            self._count(view, held, back, 1)
         free = self.free[position]
         self.free[position] = view.offered & ~held
         if self.current is not None:
@@ -318,6 +321,17 @@ class PoolLedger:
                 buckets.move(self.index, position, free, self.free[position])
         if self.watcher is not None:
             self.watcher(position)
+
+    def _recount(self, view: NodeView, old: int, old_back: int, held: int, back: int) -> None:
+        """Other devices of a node are held now, or on their way back; all of them are offered to whoever comes."""
+        for kind, mask in view.shape.kinds.items():
+            count = (mask & held).bit_count() - (mask & old).bit_count()
+            releasing = (mask & back).bit_count() - (mask & old_back).bit_count() if back or old_back else 0
+            if count or releasing:
+                numbers = self._numbers[kind][1]
+                numbers[_FREE] -= count
+                numbers[_ALLOCATED] += count - releasing
+                numbers[_RELEASING] += releasing
 
     def _count(self, view: NodeView, held: int, back: int, sign: int) -> None:
         """Adds a node's held devices to the counts, or takes them out. A missing device counts as missing whoever holds

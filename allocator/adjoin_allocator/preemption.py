@@ -16,13 +16,14 @@ All work is counted.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, nsmallest
 from itertools import combinations, islice, product
 from math import prod
+from operator import itemgetter
 
+from adjoin_allocator.headcount import Headcount, Needs, needs_of
 from adjoin_allocator.model import Claim, ClaimUID
-from adjoin_allocator.nodes import Sort
+from adjoin_allocator.nodes import Sort, State
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Placement
 from adjoin_allocator.tenancy import Cost
@@ -46,6 +47,9 @@ STEPS = 20_000
 SETS = 4_096
 """While no more sets of victims are possible over all nodes, all of them are tried in order."""
 
+MANY = 14
+"""So many holders have more sets among them than that."""
+
 FEW = 64
 """Up to so many victims it is tried to do without some of them, and to find others that lose less."""
 
@@ -56,63 +60,37 @@ Attempt = Callable[[], Sequence[Placement] | None]
 """Places a claim in the ledger as it stands, or leaves it alone and says None."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    """What a replica needs of one sort of node, by counting.
+class _Queue:
+    """Losses in the order in which they are considered, made level by level as they are needed.
 
     Attributes:
-        counts: So many devices of these: for each request, and for all requests for one device name together.
-        kinds: The latter alone.
-        union: All devices that it may have.
+        losses: Those that are known by now.
     """
 
-    counts: tuple[tuple[int, int], ...]
-    kinds: tuple[tuple[int, int], ...]
-    union: int
+    def __init__(self, levels: Sequence[list[ClaimUID]], units: Callable[[Sequence[ClaimUID]], list[Loss]]) -> None:
+        self.losses: list[Loss] = []
+        self._levels = iter(levels)
+        self._units = units
 
-    def met(self, free: int) -> bool:
-        """Whether enough is free."""
-        return all((mask & free).bit_count() >= count for count, mask in self.counts)
-
-    def missing(self, free: int) -> int:
-        """Devices that must come free at least."""
-        return sum(max(0, count - (mask & free).bit_count()) for count, mask in self.kinds)
-
-    def fewest(self, free: int, masks: Sequence[int]) -> int:
-        """How many of these masks must come free at least."""
-        fewest = 0
-        for count, mask in self.counts:
-            missing = count - (mask & free).bit_count()
-            claims = 0
-            for gain in sorted(((most & mask).bit_count() for most in masks), reverse=True):
-                if missing <= 0:
-                    break
-                missing -= gain
-                claims += 1
-            fewest = max(fewest, claims)
-        return fewest
-
-
-def _needs(ask: Ask, sort: Sort) -> _Needs:
-    counts: list[tuple[int, int]] = []
-    kinds: dict[str, tuple[int, int]] = {}
-    union = 0
-    for request, mask in zip(ask.requests, sort.eligible, strict=True):
-        count = mask.bit_count() if request.all_devices else request.count
-        before = kinds.get(request.kind, (0, 0))
-        kinds[request.kind] = (before[0] + count, before[1] | mask)
-        # Of nothing all is not enough.
-        counts.append((max(1, count), mask))
-        union |= mask
-    together = tuple(kinds.values())
-    return _Needs(tuple(dict.fromkeys((*counts, *together))), together, union)
+    def reach(self, number: int) -> int:
+        """Has so many of them known, if there are so many; how many of these there are."""
+        while len(self.losses) < number:
+            level = next(self._levels, None)
+            if level is None:
+                return len(self.losses)
+            self.losses += self._units(level)
+        return number
 
 
 class Search:
     """Looks for the victims of one claim, or of one replica of it."""
 
-    def __init__(self, placer: Placer, ask: Ask, claim: Claim, need: Cost, attempt: Attempt, ground: Field) -> None:
-        """`need` is what the claim costs its tenant at least, `attempt` places it in the ledger as it stands."""
+    def __init__(
+        self, placer: Placer, ask: Ask, claim: Claim, need: Cost, attempt: Attempt, ground: Field, replicas: int = 0
+    ) -> None:
+        """`need` is what the claim costs its tenant at least, `attempt` places it in the ledger as it stands: so many
+        replicas of `ask` at least, where that is known.
+        """
         self._placer = placer
         self._ask = ask
         self._claim = claim
@@ -123,12 +101,18 @@ class Search:
         self._holders = ground.holders
         self._ledger = placer.ledger
         self._pool = placer.ledger.pools[ask.pool]
-        self._needs: dict[Sort, _Needs] = {}
+        self._needs: dict[Sort, Needs] = {}
+        self._fitting: dict[State, bool] = {}
         self._law = Law(ground, claim, need)
         classes = placer.states(ask).classes
         self._sorts, self._class_of = classes.sorts(ask.question), classes.of
         self._steps = 0
         self._proofs = 0
+        self._replicas = replicas
+        self._counted: Headcount | None = None
+        self._rank: dict[int, int] | None = None
+        self._left: dict[str, dict[str, int]] = {}
+        """What other tenants lose of what was looked at."""
 
     def on_nodes(self) -> Choice | None:
         """The smallest set whose devices are needed on one node; for one replica that needs victims for devices."""
@@ -163,14 +147,14 @@ class Search:
 
     def anywhere(self) -> Choice | None:
         """A set of victims wherever they are: for gangs, and for room in a quota."""
-        stocks = [stock for uid in self._holders.claims if (stock := self._law.stock(uid)) is not None]
-        stocks = [stock for stock in stocks if self._useful(stock)]
-        stocks.sort(key=lambda stock: (stock.claim.priority, -created(stock.claim), stock.claim.uid))
+        found = (stock for uid in self._holders.claims if (stock := self._law.stock(uid)) is not None)
+        stocks = list(islice((stock for stock in found if self._useful(stock)), MANY))
         if not stocks:
             return None
-        if prod((ways(stock) + 1 for stock in islice(stocks, 13)), start=1) <= SETS and len(stocks) <= 13:
+        if len(stocks) < MANY and prod(ways(stock) + 1 for stock in stocks) <= SETS:
+            stocks.sort(key=lambda stock: (stock.claim.priority, -created(stock.claim), stock.claim.uid))
             return self._every(stocks)
-        return self._reduced(stocks)
+        return self._reduced()
 
     # One node
 
@@ -179,14 +163,19 @@ class Search:
         apart = claim.uid if claim.uid in self._holders.preemptors else ""
         return self._ask, claim.tenant, claim.priority, apart
 
-    def _state(self, position: int) -> tuple[int, Callable[[int], bool], _Needs]:
+    def _state(self, position: int) -> tuple[int, Callable[[int], bool], Needs]:
         """Free devices of a node, whether a replica fits given what is free, and what it needs by counting."""
         view, sort = self._pool.index.views[position], self._sorts[self._class_of[position]]
-        form, fits = self._ask.form, self._placer.fitter.fits
-        needs = self._needs.get(sort)
-        if needs is None:
-            needs = self._needs[sort] = _needs(self._ask, sort)
-        return self._pool.free[position], lambda free: fits(form, (view.shape, sort, free)), needs
+        needs = self._needs_at(sort)
+
+        def fits(free: int) -> bool:
+            state = (view.shape, sort, free)
+            found = self._fitting.get(state)
+            if found is None:
+                found = self._fitting[state] = self._placer.fitter.fits(self._ask.form, state)
+            return found
+
+        return self._pool.free[position], fits, needs
 
     def _offered(self, position: int) -> int:
         """What would be free on a node if everybody had gone."""
@@ -212,7 +201,7 @@ class Search:
         for place, (priority, _, mask, _) in enumerate(here):
             everything |= mask
             last = place + 1 == len(here) or here[place + 1][0] > priority
-            if not last or not needs.met(everything) or not fits(everything):
+            if not last or not fits(everything):
                 continue
             some = here[: place + 1]
             devices = max(needs.missing(free), 1)
@@ -298,44 +287,61 @@ class Search:
                 return choice
         return None
 
-    def _reduced(self, stocks: Sequence[Stock]) -> Choice | None:
+    def _reduced(self) -> Choice | None:
         """The cheapest victims until it fits, then as many as possible put back."""
-        rank = self._ranks()
-        units: list[tuple[tuple[object, ...], Loss]] = []
-        for stock in stocks:
-            some = stock.singles[: stock.spare]
-            for last, loss in [(0, single) for single in some] + ([(1, stock.whole)] if stock.whole else []):
-                first = min((rank.get(position, len(rank)) for position, _ in loss.places), default=len(rank))
-                age = -created(loss.claim)
-                order = (loss.claim.priority, last, first, -loss.devices, age, loss.claim.uid, loss.replicas)
-                units.append((order, loss))
-        units.sort(key=lambda unit: unit[0])
-        losses = self._law.allowed([loss for _, loss in units])
-        if not losses:
-            return None
-        few = self._prefix(losses)
+        queue = _Queue(self._levels(), self._units)
+        few = self._prefix(queue)
         if few is None:
             return None
+        losses = queue.losses
         kept = self._used(losses[:few])
         if len(kept) <= FEW:
             kept = self._swapped(self._put_back(kept), losses)
         return self._prove(joined(kept), proven=False)
+
+    def _levels(self) -> list[list[ClaimUID]]:
+        """Who may have to go, by base priority, the lowest first."""
+        levels: dict[int, list[ClaimUID]] = {}
+        for uid, holdings in self._holders.claims.items():
+            if self._law.may(holdings[0].claim):
+                levels.setdefault(holdings[0].claim.priority, []).append(uid)
+        return [levels[priority] for priority in sorted(levels)]
+
+    def _units(self, level: Sequence[ClaimUID]) -> list[Loss]:
+        """What claims of one base priority can lose, the cheapest first."""
+        if self._rank is None:
+            self._rank = self._ranks()
+        rank = self._rank
+        units: list[tuple[tuple[object, ...], Loss]] = []
+        for stock in map(self._law.stock, level):
+            if stock is None or not self._useful(stock):
+                continue
+            some = stock.singles[: stock.spare]
+            for last, loss in [(0, single) for single in some] + ([(1, stock.whole)] if stock.whole else []):
+                first = min([rank.get(position, len(rank)) for position, _ in loss.places], default=len(rank))
+                order = (last, first, -loss.devices, -created(loss.claim), loss.claim.uid, loss.replicas)
+                units.append((order, loss))
+        units.sort(key=itemgetter(0))
+        return self._law.allowed([loss for _, loss in units], self._left)
 
     def _ranks(self) -> dict[int, int]:
         """Nodes by what victims there cost for one replica, the cheapest first."""
         bounds = [(bound, position) for position in self._holders.nodes if (bound := self._bound(position)) is not None]
         return {position: place for place, (_, position) in enumerate(sorted(bounds))}
 
-    def _prefix(self, losses: Sequence[Loss]) -> int | None:
+    def _prefix(self, queue: _Queue) -> int | None:
         """The fewest of the first ones that suffice; None when all do not."""
-        low, high = 0, 1
-        while not self._suffices(losses[:high]):
-            if high >= len(losses) or self._proofs > PROOFS:
+        low, high = 0, queue.reach(1)
+        if not high:
+            return None
+        while not self._suffices(queue.losses[:high]):
+            further = queue.reach(high * 2)
+            if high >= further or self._proofs > PROOFS:
                 return None
-            low, high = high, min(len(losses), high * 2)
+            low, high = high, further
         while high - low > 1:
             middle = (low + high) // 2
-            if self._suffices(losses[:middle]):
+            if self._suffices(queue.losses[:middle]):
                 high = middle
             else:
                 low = middle
@@ -374,14 +380,18 @@ class Search:
     def _swapped(self, kept: Sequence[Loss], losses: Sequence[Loss]) -> list[Loss]:
         """With victims that lose fewer devices instead, where these do as well."""
         best = list(kept)
-        smallest = sorted(losses, key=lambda loss: (loss.devices, -created(loss.claim), loss.claim.uid))
+        order = [(loss.devices, -created(loss.claim), loss.claim.uid, at) for at, loss in enumerate(losses)]
+        # Those that are in the set already are passed over.
+        smallest = [losses[at] for *_, at in nsmallest(len(best) + FEW, order)]
         for at, loss in enumerate(best):
             there = {other.claim.uid for other in best}
             smaller = (one for one in smallest if one.devices < loss.devices and one.claim.uid not in there)
+            others = [*best[:at], *best[at + 1 :]]
+            enough = self._headcount.beside(others)
             for one in islice(smaller, FEW):
                 if one.claim.priority > loss.claim.priority or self._proofs > PROOFS:
                     continue
-                if self._suffices([*best[:at], one, *best[at + 1 :]]):
+                if enough(one) and self._suffices([*best[:at], one, *best[at + 1 :]]):
                     best[at] = one
                     break
         return best
@@ -402,7 +412,20 @@ class Search:
         return kept
 
     def _suffices(self, losses: Sequence[Loss]) -> bool:
-        return self._prove(joined(losses), proven=False) is not None
+        return self._headcount.enough(losses) and self._prove(joined(losses), proven=False) is not None
+
+    @property
+    def _headcount(self) -> Headcount:
+        """What counting says of the ledger as it stands when nobody has gone."""
+        if self._counted is None:
+            self._counted = Headcount(self._placer, self._ask, self._replicas, self._needs_at, self._offered)
+        return self._counted
+
+    def _needs_at(self, sort: Sort) -> Needs:
+        needs = self._needs.get(sort)
+        if needs is None:
+            needs = self._needs[sort] = needs_of(self._ask, sort)
+        return needs
 
     # What is legal, and what suffices
 

@@ -31,6 +31,9 @@ RANKS: Final = 1 << 36
 NO_RANK: Final = RANKS
 """The rank of a state in which it does not fit."""
 
+FILLINGS: Final = 16
+"""So many sets of states are remembered with their rows."""
+
 Key = tuple[tuple[int, ...], float]
 """Objective and load of a choice; smaller is better."""
 
@@ -93,11 +96,18 @@ class Scores:
         self._alive: tuple[int, ...] = ()
         self._total = 0
         self._lines = False
+        self._fillings: dict[int, tuple[tuple[int, ...], int, bool]] = {}
+        """By the states that had nodes the rows of those that are open, their cost, and whether lines are in the way:
+        decisions take devices and give them back, so the same states come again."""
 
     def fill(self) -> bool:
         """Answers for all states that have open nodes. False when the search limit was reached."""
         states = self.states
-        if self._filled == states.changes:
+        if self._filled == states.occupied:
+            return self._total <= STATE_LIMIT
+        known = self._fillings.get(states.occupied)
+        if known is not None:
+            self._filled, (self._alive, self._total, self._lines) = states.occupied, known
             return self._total <= STATE_LIMIT
         self._grow(len(states.kinds))
         alive: dict[int, None] = {}
@@ -117,7 +127,10 @@ class Scores:
                     lines = lines or answer.obstacle is Obstacle.LINES
                 if limit or total > STATE_LIMIT:
                     return False
-        self._filled, self._alive, self._total, self._lines = states.changes, tuple(alive), total, lines
+        self._filled, self._alive, self._total, self._lines = states.occupied, tuple(alive), total, lines
+        if len(self._fillings) >= FILLINGS:
+            self._fillings.clear()
+        self._fillings[self._filled] = self._alive, total, lines
         return True
 
     @property

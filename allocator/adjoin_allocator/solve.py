@@ -19,9 +19,8 @@ What comes in is never changed, and the same input gives the same plan, with or 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 
-from adjoin_allocator.alternatives import label, ways
 from adjoin_allocator.arbiter import Arbiter
 from adjoin_allocator.attempts import Attempt, GangAttempt
 from adjoin_allocator.batch import Batch
@@ -39,20 +38,20 @@ from adjoin_allocator.leaving import leaving
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.lot import Unit as Movable
 from adjoin_allocator.members import Gang
-from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedDevice, PlacedReplica
+from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedReplica
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import effective, service
+from adjoin_allocator.outlines import Outlines
 from adjoin_allocator.parts_wait import nearest_part
-from adjoin_allocator.place import Ask, Effort, Placer, Spot, flaw
+from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.shortage import less_of, share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
-from adjoin_allocator.tariff import best, copies, grant
+from adjoin_allocator.tariff import best, grant
 from adjoin_allocator.tenancy import Cost, least_cost
 from adjoin_allocator.terms import Objective, ReplicaState
-from adjoin_allocator.topology import bits
 from adjoin_allocator.units import Served, Unit
 from adjoin_allocator.waitfor import given_to
 
@@ -72,6 +71,7 @@ class Memo:
         self.placer = Placer(self.nodes, self.fitter, self.ledger)
         self.fabrics = Fabrics()
         self.seats = SeatMemo(bound)
+        self.outlines = Outlines(self.fitter)
 
 
 def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
@@ -86,7 +86,7 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     ledger = memo.ledger
     ledger.enter(snapshot, now)
     try:
-        run = _Run(snapshot, ledger, memo.placer, Arbiter(memo.placer, now), memo.fabrics, memo.seats, now)
+        run = _Run(snapshot, memo, Arbiter(memo.placer, now), now)
         memo.fabrics.keep(snapshot.pools)
         levels = run.levels()
         level: int | None = None
@@ -128,12 +128,14 @@ class _Run:
     """One decision under way."""
 
     snapshot: Snapshot
-    ledger: Ledger
-    placer: Placer
+    memo: InitVar[Memo]
     arbiter: Arbiter
-    fabrics: Fabrics
-    seats: SeatMemo
     now: float
+    ledger: Ledger = field(init=False)
+    placer: Placer = field(init=False)
+    fabrics: Fabrics = field(init=False)
+    seats: SeatMemo = field(init=False)
+    outlines: Outlines = field(init=False)
     served: int = 0
     states: int = 0
     improved: bool = False
@@ -149,7 +151,9 @@ class _Run:
     _units: dict[ClaimUID, Unit] = field(default_factory=dict)
     """What was asked last for each claim of independent replicas."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, memo: Memo) -> None:
+        self.ledger, self.placer, self.outlines = memo.ledger, memo.placer, memo.outlines
+        self.fabrics, self.seats = memo.fabrics, memo.seats
         self.batch = Batch(self.ledger, self.placer, self._elsewhere)
 
     def serve(self, claim: Claim) -> None:
@@ -162,11 +166,11 @@ class _Run:
             self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
             return
         pool = self.snapshot.pools[claim.pool]
-        asks = tuple(
-            self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile)
-            for way in ways(claim.requests)
-            if share_refusal(claim, way, self.snapshot.shares) is None
-        )
+        reading = self.placer.read(pool, claim)
+        asks = reading.asks
+        if reading.divides:
+            refusals = [share_refusal(claim, way, self.snapshot.shares) for way in reading.ways]
+            asks = tuple(ask for ask, why in zip(asks, refusals, strict=True) if why is None)
         early = self._early.get(claim.uid, {})
         if is_gang(claim):
             self._serve_gang(claim, asks, tuple(early.values()))
@@ -343,13 +347,15 @@ class _Run:
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
             return Reason(Code.POOL_NOT_FOUND, 0, named)
-        why = flaw(pool, claim.requests, claim.affinity, claim.host) or gang_flaw(pool, claim)
+        reading = self.placer.read(pool, claim)
+        why = reading.flaw or gang_flaw(pool, claim)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
-        # One way is enough: a claim is refused when parts keep all of its ways from being looked for.
-        refused = [share_refusal(claim, way, self.snapshot.shares) for way in ways(claim.requests)]
-        if refused[0] is not None and None not in refused:
-            return refused[0]
+        if reading.divides:
+            # One way is enough: a claim is refused when parts keep all of its ways from being looked for.
+            refused = [share_refusal(claim, way, self.snapshot.shares) for way in reading.ways]
+            if refused[0] is not None and None not in refused:
+                return refused[0]
         if pool.unavailable:
             nodes = len(self.ledger.pools[claim.pool].index.views)
             return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
@@ -362,21 +368,8 @@ class _Run:
 
     def _placement(self, ask: Ask, index: int, spot: Spot) -> Placement:
         view = self.ledger.pools[ask.pool].index.views[spot.position]
-        names = [request.name for request in ask.requests]
-        devices: list[PlacedDevice] = []
-        for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
-            told, times = label(request), copies(request)
-            share = None if request.share is None else request.share.placed
-            for bit in bits(mask):
-                device = view.devices[bit]
-                devices += [PlacedDevice(told, device.id, device.hardware_id, share)] * times
-        locality = self.placer.fitter.locality(ask.form, view.shape, spot.fit.masks)
-        return Placement(
-            index=index,
-            node=view.name,
-            devices=tuple(devices),
-            locality={f"{names[one]}-{names[other]}": level for one, other, level in locality},
-        )
+        outline = self.outlines.of(ask, view.shape, spot.fit.masks)
+        return Placement(index, view.name, outline.of(view.devices), outline.locality)
 
     def explain(self) -> None:
         """Says why claims wait, against what is left when all are served. Equal asks have equal answers, but for what

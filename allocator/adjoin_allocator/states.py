@@ -150,7 +150,7 @@ class States:
         members: By number its nodes' positions, ascending.
         of: By position the number.
         first: By number the smallest position of an open node, `NOBODY` when there is none; longer than `kinds`.
-        changes: Grows whenever a state gets its first node or loses its last one.
+        occupied: The states that have nodes, as bits; equal numbers mean that the same states have some.
     """
 
     def __init__(self, classes: Classes, masks: Iterable[Masks]) -> None:
@@ -158,10 +158,10 @@ class States:
         self.kinds: list[NodeState] = []
         self.members: list[array[int]] = []
         self.first: NDArray[np.int64] = np.full(64, NOBODY, dtype=np.int64)
-        self.changes = 0
         self._numbers: dict[NodeState, int] = {}
         self._known: dict[tuple[int, Masks], int] = {}
         self._live: tuple[int, list[int]] = (-1, [])
+        self._open: tuple[int, list[int]] = (-1, [])
         numbers = array("i")
         for position, each in enumerate(masks):
             number = self._number(classes.of[position], each)
@@ -170,6 +170,8 @@ class States:
         self.of: NDArray[np.int32] = np.array(numbers, dtype=np.int32)
         for number, positions in enumerate(self.members):
             self._settle(number, positions)
+        # Every state was found on a node.
+        self.occupied = (1 << len(self.kinds)) - 1
 
     def move(self, position: int, masks: Masks) -> None:
         """A node has other masks now."""
@@ -184,23 +186,27 @@ class States:
             joined.append(position)
         else:
             joined.insert(bisect_left(joined, position), position)
-        if not left or len(joined) == 1:
-            self.changes += 1
+        if not left:
+            self.occupied ^= 1 << before
+        if len(joined) == 1:
+            self.occupied ^= 1 << number
         self._settle(before, left)
         self._settle(number, joined)
 
     @property
     def live(self) -> list[int]:
         """The states that have nodes, open ones or not."""
-        if self._live[0] != self.changes:
-            self._live = (self.changes, [number for number, positions in enumerate(self.members) if positions])
+        if self._live[0] != self.occupied:
+            self._live = (self.occupied, [number for number, positions in enumerate(self.members) if positions])
         return self._live[1]
 
     @property
     def open(self) -> list[int]:
         """The states that have open nodes."""
-        kinds = self.kinds
-        return [number for number in self.live if not kinds[number].masks.shut]
+        if self._open[0] != self.occupied:
+            kinds = self.kinds
+            self._open = (self.occupied, [number for number in self.live if not kinds[number].masks.shut])
+        return self._open[1]
 
     @property
     def stale(self) -> bool:

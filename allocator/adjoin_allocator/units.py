@@ -7,7 +7,7 @@ stands; whoever serves it knows quotas, promises and victims. Nothing here decid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adjoin_allocator.model import Claim, Nomination
 from adjoin_allocator.place import Ask
@@ -47,6 +47,13 @@ class Unit:
     members: int = 1
     single: bool = True
     lesser: Lesser = nothing_less
+    need: Cost = field(init=False)
+    """What it costs its tenant at least."""
+
+    def __post_init__(self) -> None:
+        one = least_cost(self.claim.requests)
+        need = one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
+        object.__setattr__(self, "need", need)
 
     @property
     def pool(self) -> str:
@@ -54,10 +61,16 @@ class Unit:
         return self.claim.pool
 
     @property
-    def need(self) -> Cost:
-        """What it costs its tenant at least."""
-        one = least_cost(self.claim.requests)
-        return one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
+    def divides(self) -> bool:
+        """Whether some way takes parts of devices."""
+        return any(request.share for ask in self.asks for request in ask.requests)
+
+    @property
+    def countable(self) -> int:
+        """How many replicas it needs at least of its only way; 0 with several ways, or with parts: then counting
+        devices for one way says nothing.
+        """
+        return self.members if len(self.asks) == 1 and not self.divides else 0
 
     @property
     def several(self) -> bool:

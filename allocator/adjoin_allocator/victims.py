@@ -265,18 +265,28 @@ class Law:
             return Bar.LEAVING
         if not victim.preemptible:
             return Bar.NOT_PREEMPTIBLE
-        bar = barred(self._field, self._claim, victim)
+        bar = None if self.may(victim) else barred(self._field, self._claim, victim)
         if bar is not None:
             return bar
-        if any(each.by == self._claim.uid and now - each.at < SAME_AGAIN for each in victim.evictions):
+        if victim.evictions and any(
+            each.by == self._claim.uid and now - each.at < SAME_AGAIN for each in victim.evictions
+        ):
             return Bar.AGAIN
         holdings = self._field.holders.claims.get(victim.uid, ())
-        going = self._field.evicted.get(victim.uid, set())
+        going = self._field.evicted.get(victim.uid, ())
+        shortest = self._field.accounts.pool.preemption.min_runtime
+        if len(holdings) == 1 and victim.gang_min is None:
+            (only,) = holdings
+            index = only.replica.index
+            if only.back or index in going:
+                return Bar.LEAVING
+            if _ran(only, now) < shortest:
+                return Bar.YOUNG
+            return Stock(victim, (self._loss(victim, (index,), {index: holdings}),), 1, None)
         live: dict[int, list[Holding]] = {}
         for holding in holdings:
             if not holding.back and holding.replica.index not in going:
                 live.setdefault(holding.replica.index, []).append(holding)
-        shortest = self._field.accounts.pool.preemption.min_runtime
         settled = {index for index, mine in live.items() if _ran(mine[0], now) >= shortest}
         singles = tuple(self._loss(victim, [index], live) for index in sorted(settled, reverse=True))
         if not live:
@@ -293,16 +303,21 @@ class Law:
 
     def _loss(self, victim: Claim, indexes: Sequence[int], live: Mapping[int, Sequence[Holding]]) -> Loss:
         holdings = [each for index in indexes for each in live[index]]
+        if len(holdings) == 1 and not holdings[0].parts:
+            (only,) = holdings
+            cost = self._field.holders.cost(only.position, only.mask)
+            return Loss(victim, tuple(indexes), ((only.position, only.mask),), only.mask.bit_count(), cost)
         places = tuple((each.position, each.mask) for each in holdings)
         parts = tuple((each.position, bit, share) for each in holdings for bit, share in each.parts)
         cost = added(*(self._field.holders.cost(each.position, each.mask, each.parts) for each in holdings))
         devices = sum(mask.bit_count() for _, mask in places) + len(parts)
         return Loss(victim, tuple(indexes), places, devices, cost, parts)
 
-    def allowed(self, losses: Sequence[Loss]) -> list[Loss]:
-        """As many of them, in their order, as other tenants may lose."""
+    def allowed(self, losses: Sequence[Loss], left: dict[str, dict[str, int]]) -> list[Loss]:
+        """As many of them, in their order, as other tenants may lose beside what they lose already; that is added up in
+        `left`.
+        """
         taken: list[Loss] = []
-        left: dict[str, dict[str, int]] = {}
         for loss in losses:
             tenant = loss.claim.tenant
             if not self._field.one_tenant(self._claim, loss.claim):

@@ -24,7 +24,7 @@ from tests.benchmarks.decisions import (
 )
 from tests.support import make
 
-from adjoin_allocator import HostAsk, Snapshot
+from adjoin_allocator import Claim, HostAsk, Memo, Snapshot
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(1800)]
 RANGES = yaml.safe_load((Path(__file__).parent / "ranges.yaml").read_text())
@@ -40,33 +40,42 @@ def least(name: str) -> float:
     return float(RANGES[name]["value"] - RANGES[name]["margin"])
 
 
-def limited(name: str) -> object:
+def limited(name: str) -> Claim:
     return make.pairs(name, 1, NEAR, host=HostAsk(16_000, 64 << 30))
 
 
-def of(snapshot: Snapshot, kind: Kind) -> float:
-    """Median of decisions that find the cluster as it is: the better of two looks, since other work disturbs."""
-    _, memo = compiled(snapshot)
-    return min(measure(snapshot, kind, memo).again for _ in range(2))
+LOOKS = 5
+
+
+def of(*cases: tuple[Snapshot, Kind]) -> list[float]:
+    """Medians of decisions that find their clusters as they are. All are looked at in turn, and of each the best look
+    counts, since other work disturbs.
+    """
+    memos: dict[int, Memo] = {}
+    for snapshot, _ in cases:
+        if id(snapshot) not in memos:
+            memos[id(snapshot)] = compiled(snapshot)[1]
+    looks = [[measure(*case, memos[id(case[0])]).again for case in cases] for _ in range(LOOKS)]
+    return [min(each) for each in zip(*looks, strict=True)]
 
 
 @pytest.mark.parametrize("kind", [*KINDS])
 def test_ten_times_the_nodes_cost_a_decision_the_same(kind: str) -> None:
-    small, large = (of(cluster(nodes), KINDS[kind]) for nodes in (1_000, 10_000))
+    small, large = of(*((cluster(nodes), KINDS[kind]) for nodes in (1_000, 10_000)))
     assert large / small <= most("decision_growth_1k_10k")
 
 
 def test_ten_times_the_nodes_cost_a_refusal_the_same() -> None:
-    small, large = (of(short_of_one(nodes), KINDS["8+8"]) for nodes in (1_000, 10_000))
+    small, large = of(*((short_of_one(nodes), KINDS["8+8"]) for nodes in (1_000, 10_000)))
     assert large / small <= most("refusal_growth_1k_10k")
 
 
 @pytest.mark.slow
 def test_a_hundred_times_the_nodes_cost_a_decision_little_more() -> None:
     small, large = cluster(1_000), cluster(100_000, limits=True)
-    base = of(small, KINDS["1+1"])
-    assert of(large, KINDS["1+1"]) / base <= most("decision_growth_1k_100k")
-    assert of(large, limited) / base <= most("decision_growth_1k_100k_host")
+    base, plain, hosts = of((small, KINDS["1+1"]), (large, KINDS["1+1"]), (large, limited))
+    assert plain / base <= most("decision_growth_1k_100k")
+    assert hosts / base <= most("decision_growth_1k_100k_host")
 
 
 @pytest.mark.skipif(bool(intree.missing()), reason=intree.missing() or "it is there")
@@ -77,8 +86,8 @@ def test_a_decision_takes_a_part_of_what_the_in_tree_allocator_takes(kind: str) 
 
 
 def test_many_claims_together_cost_no_more_than_one_by_one() -> None:
-    first, again = mixed_seconds(10_000)
-    single = of(cluster(10_000), KINDS["1+1"])
+    first, again = (min(each) for each in zip(*(mixed_seconds(10_000) for _ in range(2)), strict=True))
+    (single,) = of((cluster(10_000), KINDS["1+1"]))
     assert again / (MIXED * single) <= most("mixed_claims_10k")
     assert first / (MIXED * single) <= most("mixed_claims_10k_cold")
 

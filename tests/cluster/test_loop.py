@@ -85,12 +85,13 @@ class TestFollowing:
     async def test_what_kopf_watches_is_listed_with_the_rights_of_the_chart(self, installation: Installation) -> None:
         cache = Cache(NAMESPACE)
         async with account(installation) as kube:
-            sweep = Sweep(kube, cache, Metrics(), interval=1.0)
+            sweep = Sweep(kube, cache, Metrics(), interval=lambda: 1.0)
             async with beside(sweep.run()):
                 await comes(lambda: sweep.done is not None)
                 first = sweep.done or 0.0
                 await comes(lambda: (sweep.done or 0.0) > first)
-        assert not set(cache.unsynced) & {kind.value.plural for kind in WATCHED}
+        unlisted = set(cache.unsynced) - {"pods of hooks"}
+        assert not unlisted & {kind.value.plural for kind in WATCHED}
 
     async def test_metadata_lists_carry_versions_and_the_selector_holds(
         self, installation: Installation, namespace: str

@@ -25,7 +25,7 @@ class RunKey:
     Attributes:
         subject: UID of the DeviceClaim, or of the DevicePool for devices that no claim holds.
         index: Replica of the claim, or -1.
-        device: For devices of no claim: which, as `driver/pool/device`; else "".
+        device: For a device of no claim: its key (hardware id, else `driver/pool/device`); else "".
         stage: `init` or `cleanup`.
         hook: Name of the hook.
         attempt: From 1.

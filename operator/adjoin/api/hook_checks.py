@@ -24,6 +24,10 @@ _OURS: Final = "adjoin"
 def check_template(path: str, template: Mapping[str, Any], guarded: bool) -> Iterator[FieldError]:
     """Everything that is wrong with a template whoever wrote it. `guarded`: the pool has a guard, so hooks may have
     devices."""
+    misshapen = list(_misshapen(path, template, _SHAPE))
+    if misshapen:
+        yield from misshapen
+        return
     spec = template.get("spec")
     if not isinstance(spec, Mapping):
         yield FieldError(f"{path}.spec", spec, "give the pod's spec, with its containers")
@@ -46,23 +50,61 @@ def check_template(path: str, template: Mapping[str, Any], guarded: bool) -> Ite
     if policy not in (None, "Never"):
         yield FieldError(f"{path}.spec.restartPolicy", policy, "must be Never or absent: `retries` says how often")
     for group in _GROUPS:
-        listed = spec.get(group) or ()
-        for place, container in enumerate(listed if isinstance(listed, list) else ()):
+        for place, container in enumerate(spec.get(group) or ()):
             yield from _check_container(f"{path}.spec.{group}[{place}]", container)
     yield from _check_claims(path, spec, guarded)
 
 
-def _check_container(path: str, container: Any) -> Iterator[FieldError]:
-    if not isinstance(container, Mapping):
-        yield FieldError(path, container, "must be a container with a name and an image")
+def _misshapen(path: str, value: Any, shape: Mapping[str, Any]) -> Iterator[FieldError]:
+    """Fields of an object that are no object, or no list of objects, where Kubernetes has one."""
+    if not isinstance(value, Mapping):
+        yield FieldError(path, value, "must be an object")
         return
+    for field, inner in shape.items():
+        found = value.get(field)
+        if found is None:
+            continue
+        if isinstance(inner, list):
+            if not isinstance(found, list):
+                yield FieldError(f"{path}.{field}", found, "must be a list of objects")
+                continue
+            for place, each in enumerate(found):
+                yield from _misshapen(f"{path}.{field}[{place}]", each, inner[0])
+        else:
+            yield from _misshapen(f"{path}.{field}", found, inner)
+
+
+_CONTEXT: Final[dict[str, Any]] = {"capabilities": {}, "seccompProfile": {}, "appArmorProfile": {}}
+_CONTAINER: Final[dict[str, Any]] = {
+    "securityContext": _CONTEXT,
+    "resources": {"claims": [{}]},
+    "env": [{"valueFrom": {"secretKeyRef": {}}}],
+    "envFrom": [{}],
+    "ports": [{}],
+}
+_SHAPE: Final[dict[str, Any]] = {
+    "metadata": {"labels": {}, "annotations": {}},
+    "spec": {
+        "securityContext": _CONTEXT,
+        "affinity": {},
+        "volumes": [{}],
+        "tolerations": [{}],
+        "resourceClaims": [{}],
+        "initContainers": [_CONTAINER],
+        "containers": [_CONTAINER],
+    },
+}
+"""What is read of a template, here and where its Job is made: objects, and lists of objects."""
+
+
+def _check_container(path: str, container: Mapping[str, Any]) -> Iterator[FieldError]:
     name = container.get("name")
     if not isinstance(name, str) or re.fullmatch(DNS_SUBDOMAIN, name) is None or "." in name:
         yield FieldError(f"{path}.name", name, "must be a DNS label such as main")
     if not isinstance(container.get("image"), str) or not container["image"]:
         yield FieldError(f"{path}.image", container.get("image"), "name the image to run")
     for place, each in enumerate(container.get("env") or ()):
-        variable = each.get("name") if isinstance(each, Mapping) else None
+        variable = each.get("name")
         if isinstance(variable, str) and variable.startswith("ADJOIN_"):
             yield FieldError(f"{path}.env[{place}].name", variable, "names that begin with ADJOIN_ are Adjoin's")
 
@@ -78,7 +120,10 @@ def _check_claims(path: str, spec: Mapping[str, Any], guarded: bool) -> Iterator
 
 
 def escalations(path: str, template: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Places at which a template asks for more than a restricted pod may have, with what they say."""
+    """Places at which a template asks for more than a restricted pod may have, with what they say. Of one that
+    `check_template` refuses, none."""
+    if next(_misshapen(path, template, _SHAPE), None) is not None:
+        return
     spec = template.get("spec") or {}
     for field in ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"):
         if spec.get(field):

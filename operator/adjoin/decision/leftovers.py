@@ -36,9 +36,7 @@ def clear_orphans(scene: Scene, work: Work) -> None:
 def clear_away(scene: Scene, work: Work) -> None:
     """Removes what is left of hooks."""
     view = scene.view
-    names: set[str] = set()
     for job in sorted(view.jobs.values(), key=lambda each: each.meta.name):
-        names.add(job.meta.name)
         if job.run is None or not job.owner or job.run.subject in view.busy:
             # What does not say whose run it is was not made by us.
             continue
@@ -129,13 +127,10 @@ def _awaited(name: str, pool_uid: str, scene: Scene) -> bool:
 def _remove(job: JobFacts, scene: Scene) -> tuple[Step, ...]:
     meta = job.meta
     active = scene.relations.workshop.active(job)
-    steps: list[Step] = []
     if meta.deleting is None:
         # Its pods go first, and end as they must; then the Job.
-        policy = "Foreground" if active else "Background"
-        body = {"propagationPolicy": policy}
-        steps.append(Step(Verb.DELETE, Kind.JOB, meta.namespace, meta.name, meta.uid, body=body))
-        return tuple(steps)
+        body = {"propagationPolicy": "Foreground" if active else "Background"}
+        return (Step(Verb.DELETE, Kind.JOB, meta.namespace, meta.name, meta.uid, body=body),)
     if job.held and not active:
         return (drop_finalizer(Kind.JOB, job),)
     return ()

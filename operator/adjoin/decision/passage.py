@@ -157,6 +157,20 @@ class _Case:
             for each in hook_claims.get(device, ())
         )
 
+    def advance(self, stage: HookStage, hooks: Sequence[Hook], runs: Sequence[Run], obstacle: str) -> Progress:
+        """One step of a stage for the replica; nothing is begun while there is an obstacle."""
+        scene = self.scene
+        return advance(
+            self.errand(),
+            stage,
+            hooks,
+            runs,
+            scene.relations.workshop,
+            scene.now,
+            paused=bool(obstacle),
+            occupied=self.occupied(),
+        )
+
     def missing(self, placed: PlacedDevice) -> bool:
         """Whether its driver does not publish the device now."""
         inventory = self.scene.inventory
@@ -308,16 +322,7 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
         return Passage(replace(member, state=_ready(member)))
     if rebooted and any(use.live and not use.at_gate for use in member.uses):
         return _rebooted(member)
-    progress = advance(
-        case.errand(),
-        HookStage.INIT,
-        hooks,
-        member.runs,
-        scene.relations.workshop,
-        scene.now,
-        paused=bool(obstacle),
-        occupied=case.occupied(),
-    )
+    progress = case.advance(HookStage.INIT, hooks, member.runs, obstacle)
     notices = _said(case, member, progress, hooks, HookStage.INIT)
     passed = replace(member, runs=progress.runs)
     if progress.verdict is Verdict.SUCCEEDED:
@@ -354,16 +359,7 @@ def _clean_between(case: _Case, member: Member, obstacle: str, *, anew: bool) ->
     if not hooks:
         return member if anew else ready
     runs = (Run(hooks[0].name, HookStage.CLEANUP, HookPhase.PENDING),) if anew else member.runs
-    progress = advance(
-        case.errand(),
-        HookStage.CLEANUP,
-        hooks,
-        runs,
-        case.scene.relations.workshop,
-        case.scene.now,
-        paused=bool(obstacle),
-        occupied=case.occupied(),
-    )
+    progress = case.advance(HookStage.CLEANUP, hooks, runs, obstacle)
     notices = _said(case, replace(member, runs=runs), progress, hooks, HookStage.CLEANUP)
     passed = replace(member, runs=progress.runs, state=ReplicaState.INITIALIZING)
     if progress.verdict is Verdict.SUCCEEDED:
@@ -409,7 +405,8 @@ def _clean(case: _Case, member: Member, obstacle: str) -> Passage:
     # What is in quarantine is cleaned there, before it comes out.
     spared = {fault.placed.id for fault in faults}
     spared |= {placed.id for placed, _ in case.devices if scene.quarantined(case.pool, placed) or case.replaced(placed)}
-    elsewhere = _held_by_others(case) if member.lost else frozenset()
+    # What another claim has as well is in use: cleaning it would clean that.
+    elsewhere = frozenset(scene.others(case.claim.meta.uid)) if member.lost else frozenset()
     dirty = [(placed, name) for placed, name in case.dirty() if placed.id not in elsewhere | spared]
     # One that failed and said on which devices has done its work on the others.
     failed = {run.hook for run in member.runs if run.stage is HookStage.CLEANUP and run.phase is HookPhase.FAILED}
@@ -428,16 +425,7 @@ def _clean(case: _Case, member: Member, obstacle: str) -> Passage:
     if gone:
         text = f"replica {member.index}: its devices are not cleaned, since node {member.node} is gone"
         return _gone(case, member, Notice("CleanupSkipped", text, key=f"{member.index}/{_since(member)}"))
-    progress = advance(
-        case.errand(),
-        HookStage.CLEANUP,
-        hooks,
-        member.runs,
-        scene.relations.workshop,
-        scene.now,
-        paused=bool(obstacle),
-        occupied=case.occupied(),
-    )
+    progress = case.advance(HookStage.CLEANUP, hooks, member.runs, obstacle)
     notices = _said(case, member, progress, hooks, HookStage.CLEANUP)
     passed = replace(member, runs=progress.runs)
     if progress.verdict is Verdict.SUCCEEDED:
@@ -469,11 +457,6 @@ def _gone(case: _Case, member: Member, *notices: Notice) -> Passage:
         "at": rfc3339(failed.since or case.scene.now),
     }
     return Passage(None, notices=notices, failure=failure)
-
-
-def _held_by_others(case: _Case) -> frozenset[object]:
-    """Devices that another claim has as well: cleaning them would clean what is in use."""
-    return frozenset(case.scene.others(case.claim.meta.uid))
 
 
 def faults_of(

@@ -355,7 +355,7 @@ def _unclean(pool: PoolFacts, locked: Locked, runs: Sequence[Run], scene: Scene,
 
 
 def _task(
-    pool: PoolFacts, locked: Locked, errand: Errand, run: Any, hooks: Sequence[Hook], device: Device, scene: Scene
+    pool: PoolFacts, locked: Locked, errand: Errand, run: Run, hooks: Sequence[Hook], device: Device, scene: Scene
 ) -> Task:
     hook = next(each for each in hooks if each.name == run.hook)
     claim = scene.view.claims.get(locked.claim_uid)

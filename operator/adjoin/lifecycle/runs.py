@@ -112,7 +112,7 @@ class Errand:
     Attributes:
         subject: UID of the DeviceClaim, or of the DevicePool for a device that no claim holds.
         index: The claim's replica, or -1.
-        device: For a device that no claim holds: which, as `driver/pool/device`; else "".
+        device: For a device that no claim holds: its key (hardware id, else `driver/pool/device`); else "".
         allocation: What tells this hold on the devices from an earlier one of the same replica, such as when it began.
         boot_id: The node's present boot, or "".
         owner: UID of the DevicePool whose hooks these are.

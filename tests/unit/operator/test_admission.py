@@ -632,6 +632,13 @@ async def test_who_cannot_be_asked_about_is_refused(apart: Apart) -> None:
     [
         pytest.param({}, {}, "template.spec", id="no spec"),
         pytest.param({"spec": {"containers": []}}, {}, "at least one container", id="no containers"),
+        pytest.param({"metadata": "x", **template()}, {}, "template.metadata", id="metadata that is text"),
+        pytest.param(template(volumes="x"), {}, "spec.volumes", id="volumes that are text"),
+        pytest.param(template(volumes=[1]), {}, "spec.volumes[0]", id="a volume that is a number"),
+        pytest.param(template(securityContext="x"), {}, "spec.securityContext", id="a context that is text"),
+        pytest.param(template({"env": {"A": "b"}}), {}, "containers[0].env", id="an environment that is an object"),
+        pytest.param(template({"ports": ["http"]}), {}, "containers[0].ports[0]", id="a port that is text"),
+        pytest.param(template(initContainers=[1]), {}, "spec.initContainers[0]", id="a container that is a number"),
         pytest.param({"spec": {"containers": [{"name": "main"}]}}, {}, "containers[0].image", id="no image"),
         pytest.param(template(nodeName="n1"), {}, "spec.nodeName", id="a node of its own"),
         pytest.param(template(restartPolicy="Always"), {}, "must be Never", id="restarts"),

@@ -18,7 +18,7 @@ from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, Part, Signature, part
 from adjoin_allocator.demand import Demand, Stake
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Misfit, Obstacle
 from adjoin_allocator.fractions import Appraiser
-from adjoin_allocator.model import Request
+from adjoin_allocator.model import Request, ShareAsk
 from adjoin_allocator.nodes import NodeView, Sort, State
 from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.stock import Wish
@@ -212,28 +212,34 @@ def _sort(placer: Placer, ask: Ask, view: NodeView, eligible: tuple[int, ...], p
 
 def grant(placer: Placer, ask: Ask, spot: Spot) -> None:
     """Takes a spot."""
-    ledger, whole = placer.ledger, 0
-    for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
-        if request.share is None:
-            whole |= mask
-        else:
-            for bit in bits(mask):
-                for _ in range(copies(request)):
-                    ledger.take_part(ask.pool, spot.position, bit, request.share.placed)
-    ledger.take(ask.pool, spot.position, whole, ask.host)
+    ledger = placer.ledger
+    for bit, share in _parts_of(ask, spot):
+        ledger.take_part(ask.pool, spot.position, bit, share.placed)
+    ledger.take(ask.pool, spot.position, _whole(ask, spot), ask.host)
 
 
 def take_back(placer: Placer, ask: Ask, spot: Spot) -> None:
     """Takes back what `grant` gave."""
-    ledger, whole = placer.ledger, 0
+    ledger = placer.ledger
+    for bit, share in _parts_of(ask, spot):
+        ledger.give_back_part(ask.pool, spot.position, bit, share.placed)
+    ledger.give_back(ask.pool, spot.position, _whole(ask, spot), ask.host)
+
+
+def _parts_of(ask: Ask, spot: Spot) -> Iterator[tuple[int, ShareAsk]]:
+    """Each card that a spot takes parts of, as often as it does."""
     for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
-        if request.share is None:
-            whole |= mask
-        else:
+        if request.share is not None:
             for bit in bits(mask):
-                for _ in range(copies(request)):
-                    ledger.give_back_part(ask.pool, spot.position, bit, request.share.placed)
-    ledger.give_back(ask.pool, spot.position, whole, ask.host)
+                yield from [(bit, request.share)] * copies(request)
+
+
+def _whole(ask: Ask, spot: Spot) -> int:
+    """The devices of a spot that are taken whole."""
+    whole = 0
+    for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
+        whole |= 0 if request.share is not None else mask
+    return whole
 
 
 def copies(request: Request) -> int:

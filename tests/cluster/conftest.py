@@ -18,6 +18,7 @@ from tests.controlplane import BuildError, ControlPlane, Group, Options, ensure
 from tests.support.double_use import Recorder
 from tests.support.installation import Installation, installed
 from tests.support.site import Site
+from tests.support.terminal import uncaptured
 from tests.support.waiting import eventually
 
 HERE = Path(__file__).parent
@@ -35,17 +36,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not here or session.config.option.collectonly:
         return
     # What cannot be built fails the tests that need it, with this very error.
-    with _uncaptured(session.config), contextlib.suppress(BuildError):
+    with uncaptured(session.config), contextlib.suppress(BuildError):
         ensure(Group.CONTROLPLANE, Group.KWOK, Group.HELM)
-
-
-def _uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
-    """What is written within is seen at once, however pytest captures output."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-    uncaptured: contextlib.AbstractContextManager[None] = (
-        capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
-    )
-    return uncaptured
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,7 +59,7 @@ def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
     """
 
     def report(line: str) -> None:
-        with _uncaptured(request.config):
+        with uncaptured(request.config):
             print(f"\n{line}", file=sys.stderr, flush=True)
 
     plane = ControlPlane(Options(audit=True), name="shared", report=report)

@@ -6,7 +6,6 @@ the other tests do not. Everything runs in a network namespace made for them.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from collections.abc import Generator, Iterator
@@ -21,6 +20,7 @@ from tests.node.requirements import refusal
 from tests.support.double_use import Recorder, allocated
 from tests.support.installation import Installation, installed
 from tests.support.site import Site
+from tests.support.terminal import uncaptured
 
 HERE = Path(__file__).parent
 DRIVERS = (TEST_DRIVER, EXAMPLE_DRIVER)
@@ -42,18 +42,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if refusal():
         raise pytest.UsageError(refusal())
     # Now, since there is no network in the namespace of the tests.
-    with _uncaptured(session.config):
+    with uncaptured(session.config):
         ensure(Group.CONTROLPLANE, Group.HELM)
         provide()
-
-
-def _uncaptured(config: pytest.Config) -> contextlib.AbstractContextManager[None]:
-    """What is written within is seen at once, however pytest captures output."""
-    capture = config.pluginmanager.getplugin("capturemanager")
-    uncaptured: contextlib.AbstractContextManager[None] = (
-        capture.global_and_fixture_disabled() if capture else contextlib.nullcontext()
-    )
-    return uncaptured
 
 
 @pytest.hookimpl(wrapper=True)
@@ -78,7 +69,7 @@ def control_plane(request: pytest.FixtureRequest, network: None) -> Iterator[Con
     """A control plane that real kubelets reach; no simulated nodes."""
 
     def report(line: str) -> None:
-        with _uncaptured(request.config):
+        with uncaptured(request.config):
             print(f"\n{line}", file=sys.stderr, flush=True)
 
     # The example driver speaks an older version of the API.

@@ -235,6 +235,25 @@ class Aging:
     max: int = 100
 
 
+@dataclass(frozen=True, slots=True)
+class PartitionRow:
+    """Where a partition of one profile may lie on a device.
+
+    Attributes:
+        profile: Name of the profile.
+        starts: First memory slices at which it may begin.
+        size: Memory slices that it takes.
+        compute: Compute slices that it takes.
+        most: Most of it on one device; None: as many as fit.
+    """
+
+    profile: str
+    starts: tuple[int, ...]
+    size: int
+    compute: int
+    most: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
     """A DeviceShare as far as placing depends on it.
@@ -251,7 +270,11 @@ class Share:
         slots: TimeSliced: slots of each device.
         reserve_per_million: Fractional and MPS: part of a device's memory that nobody gets, in millionths.
         min_reserve_bytes: Least that is kept back.
-        max_clients: MPS: most claims on one device; None: as many as fit.
+        max_clients: MPS: most parts of one device; None: as many as fit.
+        layout: Partitioned, static: profiles with how many of each every device is cut into, by name.
+        profiles: Partitioned, dynamic: profiles that may be made on demand, in the share's order.
+        table: Partitioned: where profiles may lie, instead of what is known of the product.
+        functions: VirtualFunctions: how many each device has.
         refusal: When set, nothing is given out of it, and this is why.
     """
 
@@ -267,6 +290,10 @@ class Share:
     reserve_per_million: int = 30_000
     min_reserve_bytes: int = 256 << 20
     max_clients: int | None = None
+    layout: tuple[tuple[str, int], ...] = ()
+    profiles: tuple[str, ...] = ()
+    table: tuple[PartitionRow, ...] = ()
+    functions: int = 0
     refusal: str = ""
 
 
@@ -386,12 +413,21 @@ class Affinity:
 
 @dataclass(frozen=True, slots=True)
 class PlacedShare:
-    """The part of a device that is held; quantities as in `ShareAsk`, None where the mode has none."""
+    """The part of a device that is held; quantities as in `ShareAsk`, None where the mode has none.
+
+    Attributes:
+        profile: Partitioned: the partition's profile.
+        start: Its first memory slice; None while that is open.
+        vf: VirtualFunctions: which function; None while that is open.
+    """
 
     name: str
     slots: int | None = None
     memory_bytes: int | None = None
     compute_milli: int | None = None
+    profile: str | None = None
+    start: int | None = None
+    vf: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

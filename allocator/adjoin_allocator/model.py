@@ -271,7 +271,7 @@ class Share:
         reserve_per_million: Fractional and MPS: part of a device's memory that nobody gets, in millionths.
         min_reserve_bytes: Least that is kept back.
         max_clients: MPS: most parts of one device; None: as many as fit.
-        layout: Partitioned, static: profiles with how many of each every device is cut into, by name.
+        layout: Partitioned, static: profiles with how many of each every device is cut into.
         profiles: Partitioned, dynamic: profiles that may be made on demand, in the share's order.
         table: Partitioned: where profiles may lie, instead of what is known of the product.
         functions: VirtualFunctions: how many each device has.
@@ -290,7 +290,7 @@ class Share:
     reserve_per_million: int = 30_000
     min_reserve_bytes: int = 256 << 20
     max_clients: int | None = None
-    layout: tuple[tuple[str, int], ...] = ()
+    layout: Mapping[str, int] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()
     table: tuple[PartitionRow, ...] = ()
     functions: int = 0

@@ -167,12 +167,12 @@ def read_share_spec(facts: ShareFacts) -> Share:
     )
 
 
-def _layout(spec: DeviceShareSpec) -> tuple[tuple[str, int], ...]:
+def _layout(spec: DeviceShareSpec) -> dict[str, int]:
     """A static layout as a multiset: its order and repeated entries mean nothing."""
     counts: Counter[str] = Counter()
     for entry in (spec.partitioned.layout or ()) if spec.partitioned is not None else ():
         counts[entry.profile] += entry.count
-    return tuple(sorted(counts.items()))
+    return dict(sorted(counts.items()))
 
 
 def _dynamic(spec: DeviceShareSpec) -> tuple[str, ...]:

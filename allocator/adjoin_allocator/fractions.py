@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from adjoin_allocator.appraisal import Floats, Integers, Strand, reservation, scarcity
 from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer
-from adjoin_allocator.sharing import MILLI, cost_milli
+from adjoin_allocator.sharing import MILLI, Part
 from adjoin_allocator.stock import Stock, Wish
 from adjoin_allocator.wishes import Demand, Lessons
 
@@ -213,7 +213,7 @@ class Appraiser:
 
     def _light(self, wish: Wish) -> bool:
         """Whether `_node` can tell what it costs."""
-        light = not wish.parts or (wish.parts == 1 and not wish.of_each.bytes and not self.stock.heavy)
+        light = not wish.parts or (wish.parts == 1 and not _heavy(wish.of_each) and not self.stock.heavy)
         return light and self.stock.shape[1] < _WAYS
 
     def _node(self, valuation: _Valuation, wish: Wish, position: int) -> list[int]:
@@ -346,12 +346,14 @@ class Appraiser:
         key = self._table(valuation, wish, share)[0][stock.place[rows]]
         standing, mask = stock.standing[rows], stock.mask(wish)
         opened, fresh = standing == 2 + share, standing == 1
-        if part.bytes or stock.heavy:
-            caps = stock.caps[share][stock.klass[rows]]
-            fits = (caps >= part.bytes) & (part.milli <= MILLI)
-            used_bytes, used_milli = stock.used[1:, rows]
-            opened &= used_bytes + part.bytes <= caps
+        if _heavy(part) or stock.heavy:
+            caps, clients = stock.caps[share][stock.klass[rows]], stock.rules[share][0].clients
+            fits = (caps >= part.units) & (part.milli <= MILLI and part.clients <= clients)
+            used_units, used_milli, used_clients = stock.used[1:, rows]
+            opened &= used_units + part.units <= caps
             opened &= used_milli + part.milli <= MILLI
+            if part.clients:
+                opened &= used_clients + part.clients <= clients
             opened &= fits
             fresh &= fits
         elif part.milli > MILLI:
@@ -368,8 +370,8 @@ class Appraiser:
         still fits, leaves nothing.
         """
         part = wish.of_each
-        sizes = tuple(cost_milli(part, cap) for cap in self.stock.caps[share].tolist())
-        exact = not part.bytes and not self.stock.heavy
+        sizes = tuple(each.size(part) for each in self.stock.rules[share])
+        exact = not _heavy(part) and not self.stock.heavy
         found = valuation.keys.get((exact, *sizes))
         if found is None:
             if len(valuation.keys) >= KNOWN // (CARD + 1):
@@ -462,6 +464,11 @@ class _Groups:
         for only, amount in restricted.items():
             found[self._rows[only]] += amount
         return np.array(found, dtype=float)
+
+
+def _heavy(part: Part) -> bool:
+    """Whether thousandths do not tell whether it fits."""
+    return bool(part.units or part.clients)
 
 
 def _grain(wish: Wish) -> int:

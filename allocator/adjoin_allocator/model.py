@@ -344,22 +344,22 @@ class ShareAsk:
 
     Attributes:
         name: The DeviceShare.
-        slots: TimeSliced: slots of one device.
+        slots: TimeSliced: slots of one device; None: one.
         memory_bytes: Fractional and MPS: device memory; None: not limited.
         compute_milli: Fractional and MPS: thousandths of the card's compute; None: not limited.
         profile: Partitioned: name of the partition profile.
     """
 
     name: str
-    slots: int = 1
+    slots: int | None = None
     memory_bytes: int | None = None
     compute_milli: int | None = None
     profile: str = ""
 
     @property
     def placed(self) -> PlacedShare:
-        """What is held of a device when a part of it, in bytes and thousandths, is given."""
-        return PlacedShare(self.name, memory_bytes=self.memory_bytes, compute_milli=self.compute_milli)
+        """What is held of a device when such a part of it is given; which partition, or function, is open."""
+        return PlacedShare(self.name, self.slots, self.memory_bytes, self.compute_milli, self.profile or None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from adjoin_allocator.appraisal import Need, Sums
 from adjoin_allocator.prices import CARD, UNIT, Pricer, Prices, Tally
-from adjoin_allocator.sharing import cost_milli
 from adjoin_allocator.stock import Stock, Wish
 
 
@@ -63,7 +62,7 @@ class Lessons:
     """
 
     def __init__(self, stock: Stock, demand: Demand, pricer: Pricer) -> None:
-        classes = range(len(stock.sizes))
+        classes = range(len(stock.classes))
         self._stock = stock
         self._demand = demand
         self._tallies = [Tally(pricer) for _ in classes]
@@ -128,9 +127,9 @@ class Lessons:
         """By class of card how many thousandths of it each part takes."""
         share = self._stock.share_at.get(wish.share)
         if not wish.parts or share is None:
-            return (0,) * len(self._stock.sizes)
+            return (0,) * len(self._stock.classes)
         # Several parts of one card may be more than a card: no card has that, and it is priced like a whole one.
-        return tuple(min(CARD, cost_milli(wish.of_each, cap)) for cap in self._stock.caps[share].tolist())
+        return tuple(min(CARD, each.size(wish.of_each)) for each in self._stock.rules[share])
 
     def _rate(self, wish: Wish, sizes: Sequence[int]) -> int:
         if not wish.parts:

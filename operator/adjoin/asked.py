@@ -102,7 +102,7 @@ def _part(share: RequestShare | None) -> ShareAsk | None:
         return None
     return ShareAsk(
         name=share.name,
-        slots=1 if share.slots is None else share.slots,
+        slots=share.slots,
         memory_bytes=None if share.memory is None else bytes_of(share.memory),
         compute_milli=None if share.compute is None else milli_of(share.compute),
         profile=share.profile or "",

@@ -1,7 +1,7 @@
 """What a share makes of a card: how much of it there is to give, what parts take, whether one more fits.
 
-In come a share, a class of card, and parts that are asked for or held; out come uses of a card (`Use`), what is left,
-and what a part costs. Every mode is a rule of its own here, and everybody else asks the rule: units of a card are bytes
+In come a share, what is known of a card, and parts that are asked for or held; out come uses of a card (`Use`), what is
+left, and what a part costs. Every mode is a rule of its own here, and everybody else asks the rule: units of a card are bytes
 where memory is divided, slots where time is, functions where a NIC is, and memory slices where partitions are made.
 Nothing here knows who holds what, or chooses between cards.
 """
@@ -10,23 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 
 from adjoin_allocator.amounts import size
-from adjoin_allocator.model import Device, PlacedShare, Share
-from adjoin_allocator.sharing import AMOUNTS, MILLI, PIECES, Part, memory_bytes, part, shareable_bytes
+from adjoin_allocator.model import PlacedShare, Share
+from adjoin_allocator.sharing import AMOUNTS, MILLI, PIECES, Part, part
 from adjoin_allocator.terms import ShareMode
 
 Use = tuple[int, int, int]
 """What of a card is in use: its units, thousandths of its compute, and what else counts (of MPS how many clients)."""
 
 UNUSED: Use = (0, 0, 0)
-
-CardClass = tuple[int, str]
-"""What cards are told apart by: bytes of memory, 0 where they are not known, and the product where that matters."""
-
-RULES = 4096
-"""How many rules are kept; making one again costs little."""
 
 MANY = 1 << 40
 """More clients than a device has."""
@@ -57,6 +50,11 @@ class CardRule:
             milli += each.milli * times
             clients += each.clients * times
         return units, milli, clients
+
+    def knows(self, use: Use) -> bool:
+        """Whether it can say something of a use."""
+        del use
+        return True
 
     def after(self, use: Use, asked: Part) -> Use | None:
         """The use of a card with one part more, or None when it does not fit."""
@@ -119,6 +117,13 @@ class CardRule:
             return f"{size(left)}, {max(0, MILLI - use[1])}m"
         return f"{left} {self._word(left)}"
 
+    def loss(self, use: Use, asked: Part, demand: Mapping[str, int]) -> int | None:
+        """What a card is worth less with the part on it, in millionths of a card, where profiles are asked for so
+        often; None where that is a question of prices, or it does not fit.
+        """
+        del use, asked, demand
+        return None
+
     def smaller(self, profile: str) -> list[str]:
         """Smaller profiles than this one, the largest first."""
         del profile
@@ -134,51 +139,3 @@ class CardRule:
         if asked.clients:
             found.append((self.clients - use[2]) // asked.clients)
         return max(0, min(found, default=0))
-
-
-def clash(held: Mapping[PlacedShare, int], device: Device, share: Share | None) -> bool:
-    """Whether not all of these parts can be held of one device, whatever a share gives by now: more memory or compute
-    than the device has, one function twice, or partitions on one slice.
-    """
-    if sum((each.compute_milli or 0) * times for each, times in held.items()) > MILLI:
-        return True
-    memory = memory_bytes(device)
-    if memory is not None and sum((each.memory_bytes or 0) * times for each, times in held.items()) > memory:
-        return True
-    if any(times > 1 and (each.vf is not None or each.start is not None) for each, times in held.items()):
-        return True
-    functions = [each.vf for each in held if each.vf is not None]
-    return len(set(functions)) < len(functions)
-
-
-def class_of(device: Device, products: bool) -> CardClass:
-    """The class of a card, with `products` also by its product."""
-    return memory_bytes(device) or 0, product_name(device) if products else ""
-
-
-def product_name(device: Device) -> str:
-    """A device's product as its driver publishes it (attribute `productName` of any domain), or ""."""
-    found = ""
-    for name, value in sorted(device.attributes.items()):
-        if name.rpartition("/")[2] == "productName" and isinstance(value, str):
-            if name.startswith(f"{device.driver}/"):
-                return value
-            found = found or value
-    return found
-
-
-@lru_cache(RULES)
-def rule(share: Share, card: CardClass) -> CardRule:
-    """What a share makes of cards of a class."""
-    if share.mode is ShareMode.TIME_SLICED:
-        return CardRule(share, share.slots)
-    if share.mode is ShareMode.VIRTUAL_FUNCTIONS:
-        return CardRule(share, share.functions)
-    assert share.mode in AMOUNTS
-    clients = MANY if share.max_clients is None else share.max_clients
-    return CardRule(share, shareable_bytes(share, card[0]), card[0], clients)
-
-
-def rule_for(share: Share, device: Device) -> CardRule:
-    """What a share makes of a device."""
-    return rule(share, class_of(device, share.mode is ShareMode.PARTITIONED))

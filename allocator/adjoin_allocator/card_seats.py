@@ -58,6 +58,9 @@ class Slice:
     def price(self, klass: int, card: Card | None) -> int:
         """What it costs on such a card."""
         rule = self.rules[klass]
+        loss = self.appraiser.loss(rule, self.share, UNUSED if card is None else card.use, self.part)
+        if loss is not None:
+            return loss
         left = MILLI if card is None else rule.left_milli(card.use)
         return self.appraiser.price(klass, left, rule.size(self.part))
 

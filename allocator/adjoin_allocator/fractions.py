@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adjoin_allocator.appraisal import Floats, Integers, Strand, reservation, scarcity
+from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer
 from adjoin_allocator.sharing import MILLI, Part
 from adjoin_allocator.stock import Stock, Wish
@@ -156,6 +157,11 @@ class Appraiser:
         """What so many thousandths of a card of this class cost of which so many are left, in units of `GRAIN`."""
         worth, base = self._valuation().listed, klass * (CARD + 1)
         return (worth[base + left] - worth[base + max(left - size, 0)]) // GRAIN
+
+    def loss(self, rule: CardRule, share: str, use: Use, part: Part) -> int | None:
+        """What a card loses that is cut into partitions, in units of `GRAIN`; None for other cards."""
+        loss = rule.loss(use, part, self._lessons.profiles(share)) if part.profile else None
+        return None if loss is None else loss // GRAIN
 
     def _forget(self) -> None:
         """Starts the log anew, and with it all that was kept."""
@@ -343,6 +349,8 @@ class Appraiser:
         whole ones.
         """
         stock, part, share = self.stock, wish.of_each, self.stock.share_at[wish.share]
+        if stock.cut[share]:
+            return self._cut_keys(wish, share, rows)
         key = self._table(valuation, wish, share)[0][stock.place[rows]]
         standing, mask = stock.standing[rows], stock.mask(wish)
         opened, fresh = standing == 2 + share, standing == 1
@@ -364,6 +372,27 @@ class Appraiser:
             opened &= mask[rows]
             fresh &= mask[rows]
         return np.where(opened, key, _FAR), np.where(fresh, key, _FAR)
+
+    def _cut_keys(self, wish: Wish, share: int, rows: Integers | slice) -> tuple[Integers, Integers]:
+        """`_keys` of partitions: what a card loses of what may still come."""
+        stock = self.stock
+        standing, klass, (mode, _, _, face), mask = (
+            stock.standing[rows],
+            stock.klass[rows],
+            stock.used[:, rows],
+            stock.mask(wish),
+        )
+        rules, demand, part = stock.rules[share], self._lessons.profiles(wish.share), wish.of_each
+        whole = np.array([_loss_key(rule, UNUSED, part, demand) for rule in rules], dtype=np.int64)
+        # Faces of other shares are no uses that this one's rules know; they are masked out below.
+        cut = [_loss_key(rules[at], use, part, demand) if rules[at].knows(use) else _FAR for at, use in stock.faces]
+        opened = standing == 2 + share
+        fresh = standing == 1
+        if mask is not None:
+            opened &= mask[rows]
+            fresh &= mask[rows]
+        faces = np.array(cut or [_FAR], dtype=np.int64)[np.where(mode == share, face, 0)]
+        return np.where(opened, faces, _FAR), np.where(fresh, whole[klass], _FAR)
 
     def _table(self, valuation: _Valuation, wish: Wish, share: int) -> tuple[Integers, list[int]]:
         """By class and thousandths left the key of a card; a part that is larger than what is left by that measure, and
@@ -466,9 +495,20 @@ class _Groups:
         return np.array(found, dtype=float)
 
 
+def _loss_key(rule: CardRule, use: Use, part: Part, demand: Mapping[str, int]) -> int:
+    """The key of a card that is cut into partitions: what it loses, and by how much less than a grain in place of what
+    is left.
+    """
+    loss = rule.loss(use, part, demand)
+    if loss is None:
+        return _FAR
+    grains, rest = divmod(loss, GRAIN)
+    return grains * GRAIN << _SHIFT | rest * (_LEFT - 1) // GRAIN
+
+
 def _heavy(part: Part) -> bool:
     """Whether thousandths do not tell whether it fits."""
-    return bool(part.units or part.clients)
+    return bool(part.units or part.clients or part.profile)
 
 
 def _grain(wish: Wish) -> int:

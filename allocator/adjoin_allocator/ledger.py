@@ -25,7 +25,6 @@ from operator import is_not
 from typing import NamedTuple
 
 from adjoin_allocator.alternatives import most_wanted
-from adjoin_allocator.card_rules import clash
 from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.holders import Holders
 from adjoin_allocator.hosts import NOTHING, Hosts
@@ -34,6 +33,7 @@ from adjoin_allocator.nodes import Nodes, PoolIndex, Question
 from adjoin_allocator.parts import Parts
 from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
+from adjoin_allocator.rulebook import clash
 from adjoin_allocator.snapshot import Claims, Snapshot, path
 from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added
 from adjoin_allocator.terms import HoldKind, ReplicaState

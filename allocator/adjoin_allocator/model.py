@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
 from adjoin_allocator.cel import AttributeValue, Quantity, Selector
+from adjoin_allocator.geometry import Entry
 from adjoin_allocator.terms import (
     DeviceType,
     HoldKind,
@@ -235,25 +236,6 @@ class Aging:
     max: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRow:
-    """Where a partition of one profile may lie on a device.
-
-    Attributes:
-        profile: Name of the profile.
-        starts: First memory slices at which it may begin.
-        size: Memory slices that it takes.
-        compute: Compute slices that it takes.
-        most: Most of it on one device; None: as many as fit.
-    """
-
-    profile: str
-    starts: tuple[int, ...]
-    size: int
-    compute: int
-    most: int | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
     """A DeviceShare as far as placing depends on it.
@@ -292,7 +274,7 @@ class Share:
     max_clients: int | None = None
     layout: Mapping[str, int] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()
-    table: tuple[PartitionRow, ...] = ()
+    table: tuple[Entry, ...] = ()
     functions: int = 0
     refusal: str = ""
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from adjoin_allocator.card_rules import rule_for
 from adjoin_allocator.model import Device, DeviceID, PlacedShare
 from adjoin_allocator.results import Plan
+from adjoin_allocator.rulebook import rule_for
 from adjoin_allocator.snapshot import Snapshot
 
 

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from adjoin_allocator.card_rules import UNUSED, CardRule, Use, rule_for
+from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.fit import Form
 from adjoin_allocator.model import Request, Share
 from adjoin_allocator.nodes import NodeView
 from adjoin_allocator.place import Ask, Placer
+from adjoin_allocator.rulebook import rule_for
 from adjoin_allocator.sharing import MILLI, Part, part
 from adjoin_allocator.tariff import copies, of_cards
 from adjoin_allocator.topology import bits

@@ -18,13 +18,13 @@ from typing import Protocol
 import numpy as np
 
 from adjoin_allocator.alternatives import most_wanted
-from adjoin_allocator.card_rules import class_of
 from adjoin_allocator.cel import Selector
 from adjoin_allocator.fractions import Appraiser
 from adjoin_allocator.hosts import Hosts, Rooms
 from adjoin_allocator.model import Claim, DeviceName, HostAsk, PlacedShare, Pool, Request, Share
 from adjoin_allocator.nodes import NodeView, PoolIndex
 from adjoin_allocator.prices import Pricer
+from adjoin_allocator.rulebook import class_of
 from adjoin_allocator.sharing import Part, part
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.stock import NO_LIMIT, Booleans, Row, Stock, Used, Wish

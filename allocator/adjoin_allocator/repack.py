@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from adjoin_allocator.card_rules import rule_for
 from adjoin_allocator.fit import Fit
 from adjoin_allocator.lot import Lot, Unit, alone
 from adjoin_allocator.model import Claim, Device, HostAsk, PlacedShare, Share
 from adjoin_allocator.packing import CLOSED, FREE, Card, Packing, Piece, Site
 from adjoin_allocator.place import Ask, Spot
+from adjoin_allocator.rulebook import rule_for
 from adjoin_allocator.sharing import MILLI, memory_bytes, part
 from adjoin_allocator.tariff import copies, grant, take_back
 from adjoin_allocator.topology import bits

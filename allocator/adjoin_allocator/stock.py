@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoin_allocator.card_rules import UNUSED, CardClass, Use, rule
+from adjoin_allocator.card_rules import UNUSED, Use
 from adjoin_allocator.model import Share
+from adjoin_allocator.rulebook import CardClass, rule
 from adjoin_allocator.sharing import MILLI, Part
+from adjoin_allocator.terms import ShareMode
 
 Booleans = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -78,6 +80,7 @@ class Stock:
         host: What is left of each host: thousandths of cores, KiB of memory.
         rules: By share and class of card what the one makes of the other.
         caps: By share and class the units that there are to give.
+        faces: Classes and uses of cards that are cut into partitions; by its place here a card is known in `used`.
         heavy: How many cards have more in use by parts than thousandths tell.
         log: Nodes that have changed, in the order in which they did.
     """
@@ -99,6 +102,8 @@ class Stock:
         self.shares = tuple(shares)
         self.share_at = {share.name: at for at, share in enumerate(shares)}
         self.rules = [[rule(share, each) for each in classes] for share in shares]
+        self.cut = [share.mode is ShareMode.PARTITIONED for share in shares]
+        """By share whether it cuts cards into partitions."""
         caps = [[each.cap for each in row] for row in self.rules]
         self.caps = np.array(caps, dtype=np.int64).reshape(len(shares), len(classes))
         self._classes: list[list[int]] = self.klass.tolist()
@@ -110,6 +115,8 @@ class Stock:
         self.spread: dict[int, int] = {0: rows}
         self.host = np.full((2, rows), NO_LIMIT, dtype=np.int64)
         self.closed = np.zeros(rows, dtype=bool)
+        self.faces: list[tuple[int, Use]] = []
+        self._faces: dict[tuple[int, Use], int] = {}
         self.heavy = 0
         self.log: list[int] = []
         self.eligible: list[Booleans] = [self.exists]
@@ -185,13 +192,26 @@ class Stock:
 
     @property
     def used(self) -> Integers:
-        """Four tables of cards: the share that divides each, or -1; units, thousandths and clients that are in use."""
+        """Four tables of cards: the share that divides each, or -1; units, thousandths and clients that are in use, or
+        in place of clients a card's face.
+        """
         for position in self._stale:
             self._used[0, position], self._used[1:, position] = -1, 0
             for column, share, use, _ in self._known[position][1]:
-                self._used[:, position, column] = share, *use
+                units, milli, clients = use
+                if self.cut[share]:
+                    clients = self.face(self._classes[position][column], use)
+                self._used[:, position, column] = share, units, milli, clients
         self._stale.clear()
         return self._used
+
+    def face(self, klass: int, use: Use) -> int:
+        """The number of a class and use of a card that is cut into partitions."""
+        found = self._faces.get((klass, use))
+        if found is None:
+            found = self._faces[klass, use] = len(self.faces)
+            self.faces.append((klass, use))
+        return found
 
     def use(self, position: int, column: int) -> tuple[int, Use] | None:
         """The share that divides a card, and what of it is in use; None where none does."""
@@ -199,6 +219,12 @@ class Stock:
 
     def fitting(self, at: int, part: Part) -> Booleans:
         """Cards of which a share's part would fit beside what the share has given of them."""
+        if self.cut[at]:
+            rules, mode = self.rules[at], self.used[0]
+            fresh = np.array([each.after(UNUSED, part) is not None for each in rules], dtype=bool)
+            faces = np.array([rules[klass].after(use, part) is not None for klass, use in self.faces], dtype=bool)
+            opened = faces[self.used[3]] if len(faces) else np.zeros(self.shape, dtype=bool)
+            return np.asarray(np.where(mode == at, opened, fresh[self.klass]), dtype=bool)
         found: Booleans = self.free_units(at) >= part.units
         found &= self.free_milli(at) >= part.milli
         if part.clients:

@@ -23,9 +23,9 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
-from adjoin_allocator.card_rules import rule_for
 from adjoin_allocator.model import Device, PlacedShare, Pool, PreemptionRules, Request, Share, ShareAsk, Tenant
 from adjoin_allocator.order import NOTHING, Portion
+from adjoin_allocator.rulebook import rule_for
 from adjoin_allocator.sharing import part
 
 WHOLE = 1000

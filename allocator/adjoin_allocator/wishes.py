@@ -105,6 +105,19 @@ class Lessons:
         self._conclude()
         return True
 
+    def profiles(self, share: str) -> dict[str, int]:
+        """How many partitions of each profile of a share are asked for, placed and waiting; of each at least one, since
+        any may come.
+        """
+        found: dict[str, int] = {}
+        for wish, number in zip(self._demand.wishes, self._demand.numbers, strict=True):
+            if wish.share == share and number > 0 and wish.part is not None:
+                found[wish.part.profile] = found.get(wish.part.profile, 0) + number * wish.count
+        at = self._stock.share_at[share]
+        for name in self._stock.shares[at].profiles:
+            found[name] = found.get(name, 0) + 1
+        return found
+
     def worth(self, wish: Wish) -> int:
         """What a replica is worth, in thousandths of a card."""
         at = self._demand.find(wish)

@@ -1,8 +1,8 @@
 """What a share makes of a card: how much of it there is to give, what parts take, whether one more fits.
 
 In come a share, what is known of a card, and parts that are asked for or held; out come uses of a card (`Use`), what is
-left, and what a part costs. Every mode is a rule of its own here, and everybody else asks the rule: units of a card are bytes
-where memory is divided, slots where time is, functions where a NIC is, and memory slices where partitions are made.
+left, and what a part costs. Every mode is a rule of its own, and everybody else asks the rule: units of a card are
+bytes where memory is divided, slots where time is, functions where a NIC is, and memory slices where partitions are.
 Nothing here knows who holds what, or chooses between cards.
 """
 

@@ -158,6 +158,10 @@ class Appraiser:
         worth, base = self._valuation().listed, klass * (CARD + 1)
         return (worth[base + left] - worth[base + max(left - size, 0)]) // GRAIN
 
+    def profiles(self, share: str) -> dict[str, int]:
+        """How often each profile of a share is asked for."""
+        return self._lessons.profiles(share)
+
     def loss(self, rule: CardRule, share: str, use: Use, part: Part) -> int | None:
         """What a card loses that is cut into partitions, in units of `GRAIN`; None for other cards."""
         loss = rule.loss(use, part, self._lessons.profiles(share)) if part.profile else None

@@ -28,7 +28,17 @@ from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.holders import Holders
 from adjoin_allocator.hosts import NOTHING, Hosts
-from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedDevice, PlacedReplica, PlacedShare
+from adjoin_allocator.model import (
+    Claim,
+    ClaimUID,
+    Device,
+    DeviceID,
+    Hold,
+    HostAsk,
+    PlacedDevice,
+    PlacedReplica,
+    PlacedShare,
+)
 from adjoin_allocator.nodes import Nodes, PoolIndex, Question
 from adjoin_allocator.parts import Parts
 from adjoin_allocator.pool_ledger import PoolLedger
@@ -239,6 +249,13 @@ class Ledger:
         move = _Move.VACATE_BACK if back else _Move.VACATE_KEPT
         self._journal.append((ledger, position, bit, move, NOTHING, ledger.version, share))
         self.parts.hold(pool, position, bit, share, back, add=False)
+
+    def card(self, device: DeviceID) -> tuple[tuple[str, int, int], Device]:
+        """Where a device is (pool, position, bit), and what is known of it. It must be there."""
+        found = self._nodes.locate(device)
+        assert found is not None, f"{device} is not there"
+        index, position, bit = found
+        return (index.pool.name, position, bit), index.views[position].devices[bit]
 
     def cost(self, devices: Iterable[PlacedDevice]) -> dict[str, int]:
         """What placed devices, whole or in part, cost a tenant: thousandths of a device by device name."""

@@ -135,20 +135,15 @@ class PartitionRule(CardRule):
             layout = relayout(self.geometry, fixed, self.share.layout)
             if isinstance(layout, Refusal):
                 return None
-            left = Counter(layout)
-            left.subtract(fixed)
-            found = {
-                name: tuple(s for s in sorted(left.elements()) if s.profile == name)[:n] for name, n in wanted.items()
-            }
-            return found if all(len(found[name]) == n for name, n in wanted.items()) else None
+            spare = _new(layout, fixed)
+            found = {name: spare.get(name, ())[:number] for name, number in wanted.items()}
+            return found if all(len(found[name]) == number for name, number in wanted.items()) else None
         if any(name not in self.share.profiles for name in wanted):
             return None
         layout = arrange(self.geometry, wanted, fixed)
         if isinstance(layout, Refusal):
             return None
-        left = Counter(layout)
-        left.subtract(fixed)
-        return {name: tuple(slot for slot in sorted(left.elements()) if slot.profile == name) for name in wanted}
+        return _new(layout, fixed)
 
     def times(self, use: Use, asked: Part) -> int:
         """How many such parts are left on a card."""
@@ -225,9 +220,7 @@ class PartitionRule(CardRule):
             if best is None or value > best:
                 best, chosen = value, slots
         assert best is not None, "partitions were given that do not fit"
-        left = Counter(chosen)
-        left.subtract(fixed)
-        return {name: tuple(s for s in sorted(left.elements()) if s.profile == name) for name, _ in open_}
+        return _new(chosen, fixed)
 
     def _arrangements(self, use: Use) -> Iterator[tuple[Slot, ...]]:
         """All ways to have the open partitions around the fixed ones, in order."""
@@ -259,7 +252,7 @@ class PartitionRule(CardRule):
         yield from ()
 
     def stuck(self, use: Use) -> str:
-        """Why nothing of the card can be given beside what is in use, though the share could cut an empty one; or ""."""
+        """Why nothing of the card can be given beside what is in use, though the share could cut it instead; or ""."""
         if self.geometry is None or not self.share.layout:
             return ""
         fixed, _ = self.held(use)
@@ -294,3 +287,13 @@ class PartitionRule(CardRule):
         names = [name for name in (self.share.layout or self.share.profiles) if name in known]
         less = [name for name in names if (known[name].size, known[name].compute) < mine]
         return sorted(less, key=lambda name: (-known[name].size, -known[name].compute, name))
+
+
+def _new(slots: Iterable[Slot], fixed: Iterable[Slot]) -> dict[str, tuple[Slot, ...]]:
+    """The slots beside the fixed ones, by profile in order of place."""
+    left = Counter(slots)
+    left.subtract(fixed)
+    found: dict[str, tuple[Slot, ...]] = {}
+    for slot in sorted(left.elements()):
+        found[slot.profile] = (*found.get(slot.profile, ()), slot)
+    return found

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from adjoin_allocator.acceptance import refusal
 from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.cel import Selector
 from adjoin_allocator.fractions import Appraiser
@@ -132,6 +133,7 @@ class Parts:
         self._hosts = hosts
         self._pools: dict[str, _PoolParts] = {}
         self._pricer = Pricer()
+        self._refusals: dict[str, tuple[Share, tuple[NodeView, ...], str]] = {}
 
     def same(self, snapshot: Snapshot) -> bool:
         """Whether the shares are still those that it was brought to."""
@@ -153,6 +155,18 @@ class Parts:
         """Whether places in this pool are told apart by prices: a share divides its devices."""
         return bool(self._pools[pool].shares)
 
+    def refusal(self, share: Share) -> str:
+        """Why a share cannot split the devices that it selects, or ""."""
+        pool = self._pools.get(share.pool)
+        if share.mode is not ShareMode.PARTITIONED or pool is None:
+            return ""
+        views = pool.masks.index.views
+        known = self._refusals.get(share.name)
+        if known is None or known[0] is not share or known[1] is not views:
+            devices = (view.devices[bit] for view in views for bit in bits(view.eligible(share.kind, share.selectors)))
+            known = self._refusals[share.name] = (share, views, refusal(share, devices))
+        return known[2]
+
     # Holding
 
     def holding(self, pool: str) -> Mapping[tuple[int, int], Mapping[PlacedShare, int]]:
@@ -162,6 +176,11 @@ class Parts:
     def held_of(self, pool: str, position: int, bit: int) -> Mapping[PlacedShare, int]:
         """The same of one divided device."""
         return self._pools[pool].cards[position, bit].held
+
+    def held(self, pool: str, position: int, bit: int) -> Mapping[PlacedShare, int]:
+        """The same of one device, whether anybody has parts of it or not."""
+        card = self._pools[pool].cards.get((position, bit))
+        return {} if card is None else card.held
 
     def hold(self, pool: str, position: int, bit: int, share: PlacedShare, back: bool, add: bool) -> None:
         """Somebody holds a part of a device, or no longer does."""

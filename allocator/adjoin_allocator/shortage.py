@@ -7,7 +7,7 @@ proven by placing the edited ask in the same ledger. Nothing is taken here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,8 +31,12 @@ _TRIES = 8
 """How many smaller amounts are tried."""
 
 
-def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str, Share]) -> Reason | None:
-    """Why the parts that one way of serving a claim asks for are not even looked for."""
+def share_refusal(
+    claim: Claim, requests: Sequence[Request], shares: Mapping[str, Share], refusal: Callable[[Share], str]
+) -> Reason | None:
+    """Why the parts that one way of serving a claim asks for are not even looked for; `refusal` says why a share cannot
+    split the devices that it selects.
+    """
     for request in requests:
         if request.share is None:
             continue
@@ -45,8 +49,9 @@ def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str
         why = _flaw(request, request.share, share)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
-        if share.refusal:
-            return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {share.refusal}")
+        refused = share.refusal or refusal(share)
+        if refused:
+            return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {refused}")
         if not isolates(share.mode, request.isolation):
             told = f"request {request.name} asks for isolation {request.isolation}"
             return Reason(

@@ -183,7 +183,7 @@ def _dynamic(spec: DeviceShareSpec) -> tuple[str, ...]:
     )
 
 
-def _table(spec: DeviceShareSpec) -> tuple[...]:
+def _table(spec: DeviceShareSpec) -> tuple[Entry, ...]:
     rows = spec.partitioned.table if spec.partitioned is not None else ()
     return tuple(Entry(row.profile, tuple(row.starts), row.size, row.compute, row.max) for row in rows)
 

@@ -110,6 +110,8 @@ class Node:
         memory_bytes: Allocatable memory, likewise.
         cpu_used_milli: What bound pods that have not ended request of it.
         memory_used_bytes: Likewise.
+        cpu_load_milli: What everything on it really uses, as measured; None where nobody measures.
+        memory_load_bytes: Likewise.
     """
 
     name: str
@@ -123,6 +125,8 @@ class Node:
     memory_bytes: int | None = None
     cpu_used_milli: int = 0
     memory_used_bytes: int = 0
+    cpu_load_milli: int | None = None
+    memory_load_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

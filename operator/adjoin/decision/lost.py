@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from adjoin.decision.scene import Scene, Work
-from adjoin.facts import ClaimFacts, PodFacts, PoolFacts, Raw, timestamp
+from adjoin.facts import ClaimFacts, PodFacts, PoolFacts, Raw, moment
 from adjoin.holdings import read_placed
 from adjoin.inventory import asked_pool, grace_of
 from adjoin.lifecycle import Member, Use, entries, rfc3339, uses_of
@@ -36,7 +36,7 @@ def with_loss(member: Member, absent: bool, pool: PoolFacts | None, scene: Scene
         if any((each.get("driver"), each.get("pool")) in hushed for each in member.entry.get("devices") or ()):
             return member
         member = replace(member, entry={**member.entry, "lostSince": rfc3339(_since(member, pool, scene))})
-    lost = (timestamp(member.entry["lostSince"]) or scene.now) + grace_of(pool)
+    lost = (moment(member.entry["lostSince"]) or scene.now) + grace_of(pool)
     if lost > scene.now:
         work.wake(lost)
     return member
@@ -101,7 +101,7 @@ def _bad(entry: Raw, pool: PoolFacts, scene: Scene) -> bool:
     node = scene.inventory.nodes.get(str(entry.get("node") or ""))
     if node is None or not node.exists or not node.ready or node.deleting:
         return False
-    since = timestamp(entry.get("lostSince"))
+    since = moment(entry.get("lostSince"))
     late = since is not None and since + grace_of(pool) <= scene.now
     (replica,) = read_placed({"allocation": {"replicas": [entry]}})
     for placed in replica.devices:

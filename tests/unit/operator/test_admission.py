@@ -695,3 +695,24 @@ async def test_g8_g10_a_namespace_that_the_pool_does_not_select_is_refused_at_ad
     assert "may not claim from it" in refused["status"]["message"]
     claim = deviceclaim()
     assert (await apart.post("/validate-adjoin", claim, "UPDATE", claim))["allowed"]
+
+
+@pytest.mark.parametrize("annotated", [True, False], ids=["there is a default pool", "there is none"])
+async def test_a_claim_that_names_no_pool_is_held_against_the_default_pool(apart: Apart, annotated: bool) -> None:
+    tenancy = {"namespaceSelector": {"matchLabels": {"gpus": "yes"}}}
+    pool = devicepool(spec={"tenancy": tenancy, "lifecycle": {"parameters": [{"name": "scrub", "values": ["quick"]}]}})
+    if annotated:
+        pool["metadata"]["annotations"] = {"adjoin.dev/default-pool": "true"}
+    apart.list_everything()
+    apart.know({**pool, "metadata": {**pool["metadata"], "resourceVersion": "7"}})
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "uid": "ns", "labels": {}}}
+    namespace["metadata"]["resourceVersion"] = "8"
+    apart.know(namespace)
+    claim = deviceclaim()
+    del claim["spec"]["poolRef"]
+    claim["spec"]["lifecycle"] = {"parameters": {"scrub": "deep"}}
+    answer = await apart.post("/validate-adjoin", claim)
+    assert answer["allowed"] is not annotated
+    if annotated:
+        assert "pool training declares quick" in answer["status"]["message"]
+        assert "spec.poolRef: the default pool is training: namespace team may not" in answer["status"]["message"]

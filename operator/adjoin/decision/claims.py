@@ -48,7 +48,7 @@ from adjoin.lifecycle import (
 )
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
-from adjoin_allocator.results import ClaimPlan
+from adjoin_allocator.results import ClaimPlan, Reason
 from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
 
 CLAIM_WORDS_SECONDS = 10.0
@@ -101,6 +101,7 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
         released=released,
         failures=failures,
         waits=[each.waits for each in passed if each.waits],
+        undelivered=_undelivered(members, pool, scene),
     )
     regained = scene.regained.get(meta.uid)
     patch = merge_patch(claim.status if regained is None else regained.stored, status)
@@ -177,6 +178,15 @@ def _released(claim: ClaimFacts, found: Review, pool: PoolFacts | None, scene: S
     reason, wake_at = release_due(claim, found, pods, awaited=awaited, now=scene.now)
     work.wake(wake_at)
     return reason.value if reason is not None else ""
+
+
+def _undelivered(members: Sequence[Member], pool: PoolFacts | None, scene: Scene) -> Reason | None:
+    """Why replicas that nobody has yet could not be handed to a pod, or None."""
+    if pool is None or pool.pool.spec.delivery.mode is not DeliveryMode.ENVIRONMENT:
+        return None
+    idle = (member for member in members if member.kept and member.serves is None)
+    held = (device for member in idle for _, device in _devices(member, scene.inventory) if device is not None)
+    return environment.identity_reason(held, scene.inventory.pools.get(pool.meta.name))
 
 
 def _index(member: Member) -> int:

@@ -130,7 +130,7 @@ class TestShape:
         following = deviceclaim("b")
         following["spec"]["scaling"] = {"mode": "FollowPods", "maxReplicas": 4}
         template = {"metadata": {"labels": {"adjoin.dev/claim": "b"}}, "spec": {"containers": [{"name": "main"}]}}
-        spec = {"completionMode": "Indexed", "completions": 8, "parallelism": 3, "template": template}
+        spec = {"completionMode": "Indexed", "completions": 4, "parallelism": 3, "template": template}
         meta = {"name": "train", "namespace": "team"}
         job = {"kind": "Job", "apiVersion": "batch/v1", "metadata": meta, "spec": spec}
         there = pod("p1", claim="b", gates=(), token="", replica=1)

@@ -255,9 +255,9 @@ def _why_failed(members: Sequence[Member], lost: Sequence[Member], failures: Seq
             said = sentence(failed.message)
             where = f"replica {member.index}: hook {failed.hook} failed on node {member.node}"
             return "InitFailed", f"{where}{f': {said}' if said else ''}; it is planned again"
-    causes = [f"replica {member.index}: {member.cause}" for member in members if member.cause]
+    causes = [(member.cause[0], f"replica {member.index}: {member.cause[1]}") for member in members if member.cause]
     if causes:
-        return "DeviceLost", f"{'; '.join(causes)}; it is planned again"
+        return causes[0][0], f"{'; '.join(text for _, text in causes)}; it is planned again"
     nodes = ", ".join(sorted({member.node for member in members if member.state is ReplicaState.FAILED}))
     return (
         "NodeLost",

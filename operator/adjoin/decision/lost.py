@@ -17,7 +17,7 @@ from adjoin.facts import ClaimFacts, PodFacts, PoolFacts, Raw, moment
 from adjoin.holdings import read_placed
 from adjoin.inventory import asked_pool, grace_of
 from adjoin.lifecycle import Member, Use, entries, node_gone, rfc3339, uses_of
-from adjoin_allocator.model import Node, Pool
+from adjoin_allocator.model import Node, Pool, Taint
 from adjoin_allocator.terms import ReplicaState, Standing
 
 
@@ -68,9 +68,9 @@ def node_trouble(name: str, node: Node | None, pool: Pool) -> str:
 
 
 def forsaken(claim: ClaimFacts, scene: Scene, work: Work) -> frozenset[int]:
-    """Replicas that are to be placed anew and that nobody uses: their node is gone; or a pod waits, and their node has
-    taken nobody for longer than the pool's grace, or a device of theirs is in quarantine or has been missing for
-    longer than that."""
+    """Replicas that are to be placed anew and that nobody uses: their node is gone; or a pod waits, and their node
+    drives pods out and nobody has used them for longer than the pool's grace, or a device of theirs is in quarantine or
+    has been missing for longer than that."""
     if claim.meta.deleting is not None:
         return frozenset()
     pool = scene.relations.pools.get(asked_pool(claim, scene.inventory.default_pool))
@@ -121,6 +121,10 @@ def _waits(pod: PodFacts) -> bool:
     return pod.gated and not pod.foreign_gates and not pod.finished and pod.meta.deleting is None
 
 
+def _drives_out(taint: Taint, pool: Pool) -> bool:
+    return taint.effect == "NoExecute" and not any(each.tolerates(taint) for each in pool.tolerations)
+
+
 class Bad(Enum):
     """How little can be done with a place."""
 
@@ -138,7 +142,8 @@ def _bad(entry: Raw, pool: PoolFacts, scene: Scene, work: Work) -> Bad:
     if node is None or not node.ready:
         return Bad.NOT
     rules = scene.inventory.pools.get(pool.meta.name)
-    if rules is not None and node_trouble(node.name, node, rules):
+    if rules is not None and any(_drives_out(taint, rules) for taint in node.taints):
+        # A node that only takes nobody new, as one that is drained, is waited for: what is on it stays the claim's.
         idle = moment(entry.get("idleSince"))
         if idle is not None and idle + grace_of(pool) <= scene.now:
             return Bad.NOW

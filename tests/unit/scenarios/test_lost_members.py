@@ -43,7 +43,7 @@ def take_away(world: World, name: str, how: str) -> None:
         world.change(Kind.NODE, name, {"spec": {"taints": [{"key": "node/lost", "effect": "NoExecute"}]}})
 
 
-WAYS = ["gone", "out of service", "cordoned", "tainted"]
+WAYS = ["gone", "out of service", "tainted"]
 
 
 @pytest.mark.parametrize("lifecycle", [{}, None], ids=["without hooks", "with hooks"])
@@ -80,7 +80,9 @@ def test_a_claim_that_nobody_uses_yet_leaves_a_node_that_is_gone(how: str) -> No
     assert phase(world) == "Ready"
 
 
-def test_a_node_that_is_cordoned_for_a_moment_or_without_a_pod_that_waits_loses_nothing() -> None:
+@pytest.mark.parametrize("late", [False, True], ids=["a pod waits", "no pod waits"])
+def test_a_node_that_is_drained_keeps_what_claims_have_on_it(late: bool) -> None:
+    """It comes back; until then its devices are nobody else's."""
     world = cluster(deviceclaim(), pod(), node("n2"), resourceslice("n2", devices=1), devices=1, lifecycle={})
     world.settle(Decider)
     before = held(world)
@@ -91,12 +93,15 @@ def test_a_node_that_is_cordoned_for_a_moment_or_without_a_pod_that_waits_loses_
     world.settle(Decider)
     assert (held(world), phase(world)) == (before, "InUse"), "whoever runs there runs on"
     world.delete(Kind.POD, "worker")
+    if not late:
+        world.add(pod("again", token="c" * 10))
     world.settle(Decider)
     world.now += 3600
     world.settle(Decider)
-    assert held(world) == before, "nobody waits for it"
+    assert held(world) == before
     world.change(Kind.NODE, name, {"spec": {"unschedulable": None}})
-    world.add(pod("again", token="c" * 10))
+    if late:
+        world.add(pod("again", token="c" * 10))
     world.settle(Decider)
     assert (held(world), phase(world)) == (before, "InUse")
 

@@ -24,10 +24,11 @@ from adjoin.facts import Raw
 from adjoin.intents import Kind
 from adjoin.kube import AlreadyExists, Conflict, Kube, KubeError, NotFound, OutcomeUnknown
 
-LEASE_SECONDS = 15.0
-"""A Lease that nobody renewed for so long may be taken."""
-DEADLINE_SECONDS = 10.0
-"""A leader that could not renew for so long stops: 5 s before anybody else may begin."""
+LEASE_SECONDS = 12.0
+"""A Lease that nobody renewed for so long before a follower's eyes may be taken. With the time that a follower needs to
+see the last renewal (up to 2.2 s) a takeover is over within 15 s of it."""
+DEADLINE_SECONDS = 8.0
+"""A leader that could not renew for so long stops: 4 s before anybody else may begin."""
 RETRY_SECONDS = 2.0
 """Between two renewals, and between two looks of a follower."""
 
@@ -86,7 +87,7 @@ class Elector:
     async def run(self) -> None:
         """Waits for the Lease, keeps it, and raises `LeadershipLost` when it can no longer be kept."""
         while not await self._attempt():
-            await self._pause()
+            await self._pause(until=self._expiry())
         _log.info("leading", lease=self._name, identity=self.identity)
         self._on_change()
         while True:
@@ -188,10 +189,16 @@ class Elector:
         self._lease = lease
 
     def _free(self) -> bool:
+        return self.holder in ("", self.identity) or self._clock() >= self._seen_at + self._duration()
+
+    def _duration(self) -> float:
         spec = (self._lease or {}).get("spec") or {}
-        if self.holder in ("", self.identity):
-            return True
-        return self._clock() >= self._seen_at + max(float(spec.get("leaseDurationSeconds") or 0), 1.0)
+        return max(float(spec.get("leaseDurationSeconds") or 0), 1.0)
+
+    def _expiry(self) -> float:
+        """When another's Lease runs out, if that is to come."""
+        expiry = self._seen_at + self._duration()
+        return expiry if self._lease is not None and expiry > self._clock() else float("inf")
 
     def _body(self, lease: Raw | None, *, holder: str, seconds: int = int(LEASE_SECONDS)) -> Raw:
         now = micro_time(self._wall())

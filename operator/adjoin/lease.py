@@ -31,6 +31,8 @@ DEADLINE_SECONDS = 8.0
 """A leader that could not renew for so long stops: 4 s before anybody else may begin."""
 RETRY_SECONDS = 2.0
 """Between two renewals, and between two looks of a follower."""
+SOON_SECONDS = 0.5
+"""Before another try of a leader that could not renew: its time is running out."""
 
 _log = structlog.get_logger(__name__)
 
@@ -90,10 +92,12 @@ class Elector:
             await self._pause(until=self._expiry())
         _log.info("leading", lease=self._name, identity=self.identity)
         self._on_change()
+        renewed = True
         while True:
             # Never past the deadline: noticing late is as bad as not noticing.
-            await self._pause(until=self.deadline)
-            if await self._renew():
+            await self._pause(RETRY_SECONDS if renewed else SOON_SECONDS, until=self.deadline)
+            renewed = await self._renew()
+            if renewed:
                 continue
             if self.holder != self.identity or not self.leading:
                 self.deadline = float("-inf")
@@ -219,6 +223,6 @@ class Elector:
             },
         }
 
-    async def _pause(self, until: float = float("inf")) -> None:
-        wanted = RETRY_SECONDS * self._rng.uniform(0.9, 1.1)
+    async def _pause(self, seconds: float = RETRY_SECONDS, *, until: float = float("inf")) -> None:
+        wanted = seconds * self._rng.uniform(0.9, 1.1)
         await self._sleep(max(min(wanted, until - self._clock()), 0.0))

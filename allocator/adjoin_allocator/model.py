@@ -296,6 +296,8 @@ class Pool:
         tolerations: Node taints that the pool's pods are expected to tolerate.
         withheld: One message per driver pool whose ResourceSlice generation is incomplete (`gpu.nvidia.com/node-a: 1
         of 2 slices`).
+        withheld_kinds: For these messages the names of the devices that may be among what is not there; of one that is
+        not listed that may be any.
         unavailable: When set, nothing new is placed in this pool at all, and this is why.
         fabric: Levels of the network, coarse to fine.
         strategy: Where claims go among places that are equally near.
@@ -313,6 +315,7 @@ class Pool:
     matrices: Mapping[str, MatrixText]
     tolerations: tuple[Toleration, ...] = ()
     withheld: tuple[str, ...] = ()
+    withheld_kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unavailable: str = ""
     fabric: tuple[FabricLevel, ...] = ()
     strategy: Strategy = Strategy.LEAST_FRAGMENTATION

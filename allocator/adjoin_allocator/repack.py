@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 
 from adjoin_allocator.fit import Fit
 from adjoin_allocator.lot import Lot, Unit, alone
-from adjoin_allocator.model import Claim, HostAsk
+from adjoin_allocator.hosts import NOTHING
+from adjoin_allocator.model import Claim
 from adjoin_allocator.packing import CLOSED, FREE, Card, Packing, Piece, Site
 from adjoin_allocator.place import Ask, Spot
 from adjoin_allocator.sharing import MILLI, memory_bytes, part
@@ -35,7 +36,8 @@ Find = Callable[[Unit], Spot | None]
 
 def movable(claim: Claim) -> bool:
     """Whether its replicas may be placed again one by one, parts or not."""
-    return alone(claim) and claim.host == HostAsk() and not any(request.first_of for request in claim.requests)
+    # What costs least is asked first.
+    return claim.host == NOTHING and alone(claim) and not any(request.first_of for request in claim.requests)
 
 
 class Repack:

@@ -118,7 +118,15 @@ def _read_part(share: Raw | None) -> PlacedShare | None:
     """The part of a device that is held, None for the whole."""
     if not share:
         return None
-    return PlacedShare(share.get("name") or "", share.get("slots"), share.get("memory"), share.get("compute"))
+    return PlacedShare(
+        share.get("name") or "",
+        slots=share.get("slots"),
+        memory_bytes=share.get("memory"),
+        compute_milli=share.get("compute"),
+        profile=share.get("profile"),
+        start=share.get("start"),
+        vf=share.get("vf"),
+    )
 
 
 def _moment(text: Any) -> float | None:

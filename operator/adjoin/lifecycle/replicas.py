@@ -112,7 +112,14 @@ def device_entry(device: PlacedDevice) -> dict[str, Any]:
 
 def share_entry(share: PlacedShare) -> dict[str, Any]:
     """The part of a device that is held, as it stands in a status."""
-    amounts = {"slots": share.slots, "memory": share.memory_bytes, "compute": share.compute_milli}
+    amounts = {
+        "slots": share.slots,
+        "memory": share.memory_bytes,
+        "compute": share.compute_milli,
+        "profile": share.profile,
+        "start": share.start,
+        "vf": share.vf,
+    }
     return {"name": share.name, **{name: amount for name, amount in amounts.items() if amount is not None}}
 
 

@@ -303,8 +303,9 @@ class Parts:
             for position in sorted(side.changed):
                 stock.put(position, _row(parts, side, stock, rooms, position))
             side.changed.clear()
-        for selectors in list(side.selections)[len(stock.eligible) :]:
-            stock.eligible.append(self._matching(stock, side, views, kind, selectors))
+        if len(side.selections) > len(stock.eligible):
+            for selectors in list(side.selections)[len(stock.eligible) :]:
+                stock.eligible.append(self._matching(stock, side, views, kind, selectors))
         return appraiser
 
     def columns(self, pool: str, kind: str, position: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Where partitions are put, against others: `python -m tests.benchmarks.partitions [--product H100-80] [--sequences N]`.
+"""Where partitions are put, against others: `python -m tests.benchmarks.partitions [--product P] [--sequences N]`.
 
 Seeded sequences of claims that come and go, each for one partition, on 8 to 16 cards of one product. A claim that finds
 no place is refused for good. Of each policy the accepted claims and the memory slices that they took are counted; a
@@ -162,8 +162,8 @@ def best_fit(rooms: Rooms) -> Policy:
 
 
 def listing(rooms: Rooms) -> Policy:
-    """As Kubernetes does: any node that has room, as all score alike; there the first device in the driver's list, which
-    has cards in order and of each its placements in order.
+    """As Kubernetes does: any node that has room, as all score alike; there the first device in the driver's list,
+    which has cards in order and of each its placements in order.
     """
     chance = random.Random(1)
 

@@ -46,7 +46,7 @@ def nano(amount: Amount) -> int:
         return amount * _ONE
     places = amount.scale + NANO
     if places >= 0:
-        return amount.unscaled * int(10**places)
+        return int(amount.unscaled * 10**places)
     return -(-amount.unscaled // int(10**-places))
 
 

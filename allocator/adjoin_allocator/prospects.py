@@ -116,7 +116,7 @@ class Outlook:
         best: tuple[tuple[bool, ...], Fraction, int] | None = None
         for start in self._starts(state, profile):
             then = self._with(state, profile, start)
-            value = (self._possible(then), self.worth(then), start)
+            value = (self.possible(then), self.worth(then), start)
             if best is None or value > best:
                 best = value
         if best is None:
@@ -157,7 +157,7 @@ class Outlook:
             number = min(number, profile.most - state[2][self._limited.index(_group(profile))])
         return number
 
-    def _possible(self, state: State) -> tuple[bool, ...]:
+    def possible(self, state: State) -> tuple[bool, ...]:
         """Which profiles there is room for, the largest first."""
         return tuple(bool(self._starts(state, profile)) for profile, _ in self.weights)
 

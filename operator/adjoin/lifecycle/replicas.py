@@ -42,7 +42,7 @@ class Member:
         lost: The device or devices that an older holder has too, in words; empty for a sound replica.
         leaving: It does not stay: once nobody has anything of it any more, its devices are cleaned and it goes.
         runs: What is recorded of hooks on its devices.
-        cause: Why it is given up although its node is well, in words, or "".
+        cause: Why it is given up, as one word and as a sentence, or empty.
     """
 
     index: int
@@ -52,7 +52,7 @@ class Member:
     lost: str = ""
     leaving: bool = False
     runs: tuple[Run, ...] = ()
-    cause: str = ""
+    cause: tuple[str, str] | tuple[()] = ()
 
     @property
     def node(self) -> str:
@@ -112,7 +112,14 @@ def device_entry(device: PlacedDevice) -> dict[str, Any]:
 
 def share_entry(share: PlacedShare) -> dict[str, Any]:
     """The part of a device that is held, as it stands in a status."""
-    amounts = {"slots": share.slots, "memory": share.memory_bytes, "compute": share.compute_milli}
+    amounts = {
+        "slots": share.slots,
+        "memory": share.memory_bytes,
+        "compute": share.compute_milli,
+        "profile": share.profile,
+        "start": share.start,
+        "vf": share.vf,
+    }
     return {"name": share.name, **{name: amount for name, amount in amounts.items() if amount is not None}}
 
 

@@ -84,48 +84,36 @@ def served(snapshot: Snapshot, claims: Sequence[Claim]) -> list[str]:
     return [claim.name for claim in found]
 
 
-def gang(snapshot: Snapshot, claim: Claim) -> list[tuple[str, ...]]:
-    """Of a gang without fabric by member in which way it is served: as many members as fit, then the better ways in
-    order of the members; empty when fewer fit than it needs.
+def gang(snapshot: Snapshot, claim: Claim) -> tuple[int, int]:
+    """How many members of a gang without fabric fit, and how many of its ways, the best first, are enough for that; no
+    members when fewer fit than it needs.
     """
-    choices, there = ways(claim), held(snapshot)
+    choices = ways(claim)
+    whole = _most(snapshot, claim, len(choices))
+    if whole < (claim.gang_min or 1):
+        return 0, 0
+    return whole, next(number for number in range(1, len(choices) + 1) if _most(snapshot, claim, number) == whole)
+
+
+def _most(snapshot: Snapshot, claim: Claim, number: int) -> int:
+    """How many members fit, each in one of so many ways."""
+    choices = ways(claim)[:number]
     known: dict[object, int] = {}
 
     def most(state: Held, wanted: int) -> int:
-        """How many members more fit, up to so many."""
         if not wanted:
             return 0
         key = (wanted, _name(state))
         if key not in known:
             best = 0
-            for requests, _ in choices:
-                for after in places(snapshot, state, claim, requests):
-                    best = max(best, 1 + most(after, wanted - 1))
-                    if best == wanted:
-                        break
+            for after in (one for requests, _ in choices for one in places(snapshot, state, claim, requests)):
+                best = max(best, 1 + most(after, wanted - 1))
                 if best == wanted:
                     break
             known[key] = best
         return known[key]
 
-    number = most(there, claim.replicas)
-    if number < (claim.gang_min or 1):
-        return []
-    states: list[Held] = [there]
-    found: list[tuple[str, ...]] = []
-    for left in range(number, 0, -1):
-        for requests, names in choices:
-            after = {
-                _name(one): one
-                for state in states
-                for one in places(snapshot, state, claim, requests)
-                if most(one, left - 1) == left - 1
-            }
-            if after:
-                states = list(after.values())
-                found.append(names)
-                break
-    return found
+    return most(held(snapshot), claim.replicas)
 
 
 def _name(state: Held) -> object:

@@ -48,6 +48,7 @@ SHARES: tuple[Share, ...] = (
     share(
         ShareMode.PARTITIONED, "layout", selectors=of_product(H100), profiles=(), layout={"3g.40gb": 1, "1g.10gb": 4}
     ),
+    share(ShareMode.PARTITIONED, "mixed", profiles=("1g.10gb", "1g.6gb", "4g.24gb", "3g.40gb")),
     share(ShareMode.VIRTUAL_FUNCTIONS),
 )
 

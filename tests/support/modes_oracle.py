@@ -147,8 +147,10 @@ def _weight(claim: Claim) -> int:
 def places(snapshot: Snapshot, state: Held, claim: Claim, requests: Sequence[Request]) -> Iterator[Held]:
     """Who holds what when one replica more has its devices, in every way that it could."""
     for request in requests:
-        share = None if request.share is None else snapshot.shares[request.share.name]
-        if share is not None and STRONG[share.mode] < WEIGHT[request.isolation]:
+        share = None if request.share is None else snapshot.shares.get(request.share.name)
+        if request.share is not None and share is None:
+            return
+        if share is not None and (STRONG[share.mode] < WEIGHT[request.isolation] or not accepted(snapshot, share)):
             return
     pool = snapshot.pools[claim.pool]
     # Parts of one device are one choice of a device.
@@ -209,3 +211,62 @@ def together(share: Share, device: Device, parts: Sequence[PlacedShare]) -> bool
             memory = sum(each.memory_bytes or 0 for each in parts)
             compute = sum(each.compute_milli or 0 for each in parts)
             return not clients and memory <= shareable(share, device) and compute <= 1000
+
+
+def accepted(snapshot: Snapshot, share: Share) -> bool:
+    """Whether every device that a share selects, up to as many as it may split, can be split as it says."""
+    if share.mode is not ShareMode.PARTITIONED:
+        return True
+    mine = [
+        device
+        for node in sorted(snapshot.inventory, key=natural_key)
+        for device in snapshot.inventory[node]
+        if device.kind == share.kind and match_all(share.selectors, device).matched
+    ]
+    counted = mine[: share.max_devices]
+    tables = [table_of(share, device) for device in counted]
+    if any(table is None for table in tables):
+        return False
+    known = [set(table.rows) for table in tables if table is not None]
+    if share.layout:
+        empty = replace(share, max_devices=None)
+        return all(can_be(empty, table, (), share.layout) for table in tables if table is not None)
+    names = set(share.profiles)
+    return not counted or (all(rows & names for rows in known) and names <= set().union(*known))
+
+
+def overdrawn(snapshot: Snapshot) -> set[str]:
+    """Shares of which more is in use than they give."""
+    devices = {device.id: device for given in snapshot.inventory.values() for device in given}
+    split: Counter[str] = Counter()
+    found = set()
+    for device, parts in held(snapshot).items():
+        share = snapshot.shares.get(parts[0].name) if parts else None
+        if share is None or not parts:
+            continue
+        split[share.name] += 1
+        if device in devices and share.mode is not ShareMode.PARTITIONED:
+            anywhere = replace(share, selectors=())
+            # A card's compute is not the share's to give less of.
+            held_parts = [replace(each, compute_milli=None) for each in parts]
+            if not together(anywhere, devices[device], held_parts):
+                found.add(share.name)
+        if share.max_devices is not None and split[share.name] > share.max_devices:
+            found.add(share.name)
+    return found
+
+
+def stuck(snapshot: Snapshot) -> set[str]:
+    """Shares of which devices that they select keep another layout because of what is in use."""
+    devices = {device.id: device for given in snapshot.inventory.values() for device in given}
+    found = set()
+    for device, parts in held(snapshot).items():
+        share = snapshot.shares.get(parts[0].name) if parts else None
+        if share is None or not parts or not share.layout or device not in devices or not accepted(snapshot, share):
+            continue
+        if match_all(share.selectors, devices[device]).matched:
+            table = table_of(share, devices[device])
+            busy = [(each.profile or "", each.start or 0) for each in parts]
+            if table is not None and not can_be(share, table, busy, ()):
+                found.add(share.name)
+    return found

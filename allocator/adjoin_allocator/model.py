@@ -297,6 +297,32 @@ class Share:
     refusal: str = ""
 
 
+class Slice(NamedTuple):
+    """A partition that exists on a device: its profile, its first memory slice and how many it takes."""
+
+    profile: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a device that is not whole has been made into, as the shares' statuses record it.
+
+    Attributes:
+        share: The DeviceShare in whose mode it is.
+        until: Until when it serves no other share and is not given whole (seconds since the epoch); None: until
+            somebody needs it.
+        slots: Partitions that exist on it.
+        changing: Hooks are about to bring it into the mode, or back.
+    """
+
+    share: str
+    until: float | None = None
+    slots: tuple[Slice, ...] = ()
+    changing: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """A DevicePool as far as placing depends on it.

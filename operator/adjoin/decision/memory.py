@@ -85,6 +85,12 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
         inventory.silences.get(pool),
         scene.locked.get(pool_uid) if (pool_uid := _uid(relations, pool)) else None,
     ]
+    if scene.modes.by_device:
+        for replica in read_placed(claim.status):
+            for device in replica.devices:
+                now = inventory.current(replica.node, device)
+                facts += (each.entry for each in scene.modes.by_device.get(now, ()))
+    facts.append(any(uid in scene.view.busy for uid in scene.view.shares))
     if relations.hook_claims:
         for replica in read_placed(claim.status):
             for device in replica.devices:

@@ -15,6 +15,7 @@ from adjoin.delivery.networks import NetworksError, attach
 from adjoin.delivery.parts import Layout, Part, parts
 from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch, servable
 from adjoin.delivery.resourceclaims import Cargo, Handover, excuses, hand_over
+from adjoin.delivery.shares import told_of_device, told_of_part
 
 __all__ = [
     "Assignment",
@@ -44,4 +45,6 @@ __all__ = [
     "release_pool",
     "servable",
     "take_down",
+    "told_of_device",
+    "told_of_part",
 ]

@@ -1,0 +1,70 @@
+"""Parts that hooks make of devices, and what they say of them.
+
+In come a replica's entry in a claim's status and what hooks reported; out go what hooks are told of each part, what of
+their reports is not as asked, and the entry with what is to be kept: the part's own identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from adjoin.decision.scene import Scene
+from adjoin.delivery import told_of_part
+from adjoin.facts import Raw
+from adjoin.holdings import read_placed
+from adjoin.lifecycle import Report, difference, part_keys, refusal
+from adjoin_allocator.model import PlacedDevice, Slice
+
+
+def _placed(entry: Raw) -> tuple[PlacedDevice, ...]:
+    (replica,) = read_placed({"allocation": {"replicas": [entry]}})
+    return replica.devices
+
+
+def told_of_parts(entry: Raw, scene: Scene) -> tuple[Mapping[str, Any] | None, ...]:
+    """What hooks are told of each device of a replica, None of a whole one."""
+    placed = _placed(entry)
+    shares = {each.meta.name: each for each in scene.view.shares.values()}
+    told: list[Mapping[str, Any] | None] = []
+    for each, key, raw in zip(placed, part_keys(placed), entry.get("devices") or (), strict=True):
+        if each.share is None:
+            told.append(None)
+            continue
+        now = scene.inventory.current(str(entry.get("node") or ""), each)
+        known = next(
+            (one for one in scene.modes.by_device.get(now, ()) if one.share.meta.name == each.share.name), None
+        )
+        slices: tuple[Slice, ...] = known.slices if known is not None else ()
+        identity = str((raw.get("share") or {}).get("id") or "")
+        told.append(told_of_part(shares.get(each.share.name), each.share, key, slices, identity))
+    return tuple(told)
+
+
+def objection(entry: Raw, reports: Mapping[str, Report]) -> str:
+    """What a status keeps of a hook that read back other parts than the replica has, or ""."""
+    placed = _placed(entry)
+    wrong: dict[str, str] = {}
+    guilty: list[str] = []
+    for each, key in zip(placed, part_keys(placed), strict=True):
+        report = reports.get(key)
+        if each.share is not None and report is not None and (text := difference(each.share, report)):
+            wrong[key] = text
+            guilty.append(each.id.device)
+    return refusal(wrong, guilty) if wrong else ""
+
+
+def with_reports(entry: Raw, reports: Mapping[str, Report]) -> Raw:
+    """The replica's entry with the identity of its parts as they are now."""
+    if not reports:
+        return entry
+    placed = _placed(entry)
+    devices = []
+    for raw, each, key in zip(entry.get("devices") or (), placed, part_keys(placed), strict=True):
+        report = reports.get(key)
+        if each.share is None or report is None:
+            devices.append(raw)
+            continue
+        told = {"id": report.id, "pipe": report.pipe}
+        devices.append({**raw, "share": {**raw["share"], **{name: text for name, text in told.items() if text}}})
+    return {**entry, "devices": devices}

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from tests.support.environments import static_device, static_pool
 from tests.support.objects import deviceclaim, deviceshare, node
 from tests.support.world import Ending, World
@@ -141,6 +142,277 @@ def test_c4_the_cleaning_of_a_part_is_told_of_that_part_and_leaves_the_others_al
     assert (device["share"]["memory"], device["owner"]) == (20 * GI, "claim-team-job-a")
     assert state(world, "job-b") == "Ready"
     assert ledger(world) == {"gpu-0": "Ready"}
+
+
+# Without a claim
+
+
+def eager(name: str = "half", **spec: Any) -> Obj:
+    return deviceshare(name, prepare="Eager", **spec)
+
+
+def test_a_share_prepares_devices_by_itself_up_to_its_limit_in_stable_order() -> None:
+    world = cluster(eager(maxDevices=2), cards=12)
+    settle(world)
+    assert ledger(world) == {"gpu-0": "Ready", "gpu-1": "Ready"}
+    assert sorted(ran(world)) == ["init gpu-0 mode half", "init gpu-1 mode half"]
+    (device,) = told(world.ran[0])["devices"]
+    assert device["share"] == {"name": "half", "mode": "Fractional"}
+
+
+def test_a_device_that_a_claim_has_whole_is_not_prepared_before_it_is_given_back() -> None:
+    world = cluster(deviceclaim(), cards=1)
+    settle(world)
+    world.add(eager())
+    settle(world)
+    assert ledger(world) == {}
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+    assert ledger(world) == {"gpu-0": "Ready"}
+    assert ran(world) == ["init team/job-a gpu-0 whole", "cleanup team/job-a gpu-0 whole", "init gpu-0 mode half"]
+
+
+def test_a_device_that_cannot_be_prepared_goes_into_quarantine_and_is_tried_again_after_it() -> None:
+    world = cluster(eager(maxDevices=1), cards=1, health={"recovery": "Manual"})
+    world.hook = lambda job: Ending("Failed", "MIG mode cannot be enabled")
+    settle(world)
+    assert ledger(world) == {"gpu-0": "Failed"}
+    pool = world.get(Kind.DEVICE_POOL, "training")
+    assert pool is not None
+    (entry,) = pool["status"]["quarantined"]
+    assert (entry["device"], entry["reason"]) == ("gpu-0", "InitFailed")
+    assert "MIG mode cannot be enabled" in entry["message"]
+    world.hook = lambda job: Ending()
+    told_text = json.dumps([{"device": "GPU-n1-0", "reason": "driver updated"}])
+    world.change(
+        Kind.DEVICE_POOL, "training", {"metadata": {"annotations": {"adjoin.dev/release-quarantine": told_text}}}
+    )
+    settle(world)
+    assert ledger(world) == {"gpu-0": "Ready"}
+
+
+def test_after_a_restart_of_its_node_an_idle_device_is_prepared_again() -> None:
+    world = cluster(eager(), cards=1)
+    world.change(Kind.NODE, "n1", {"status": {"nodeInfo": {"bootID": "one"}}})
+    settle(world)
+    world.change(Kind.NODE, "n1", {"status": {"nodeInfo": {"bootID": "two"}}})
+    settle(world)
+    assert ran(world) == ["init gpu-0 mode half"] * 2
+    assert ledger(world) == {"gpu-0": "Ready"}
+
+
+# Back to whole
+
+
+def test_a_device_that_nobody_used_for_long_returns_to_whole() -> None:
+    world = cluster(deviceshare(idleReset="30m"), part(), cards=1)
+    settle(world)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    start = world.now
+    settle(world)
+    assert ran(world)[-1] == "cleanup gpu-0 mode half"
+    assert ledger(world) == {}
+    assert world.now >= start + 1800
+
+
+def test_a_device_in_use_is_not_idle_however_long() -> None:
+    world = cluster(deviceshare(idleReset="30m"), part(), cards=1)
+    settle(world)
+    world.now += 36_000
+    settle(world)
+    assert ledger(world) == {"gpu-0": "Ready"}
+    assert ran(world) == ["init team/job-a gpu-0 part half"]
+
+
+def test_without_a_time_an_idle_device_stays_until_somebody_needs_it_otherwise() -> None:
+    world = cluster(deviceshare(), part(), cards=1)
+    settle(world)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+    world.now += 36_000
+    settle(world)
+    assert ledger(world) == {"gpu-0": "Ready"}
+    world.add(deviceclaim("job-b"))
+    settle(world)
+    assert ran(world)[2:] == ["cleanup gpu-0 mode half", "init team/job-b gpu-0 whole"]
+    assert ledger(world) == {}
+    assert state(world, "job-b") == "Ready"
+
+
+def test_b14_a_card_changes_its_mode_only_when_nobody_has_any_of_it() -> None:
+    other = deviceshare("other", fractional={"reserve": "5%"})
+    world = cluster(deviceshare(), other, part(), part("job-b", share="other"), cards=1)
+    settle(world)
+    assert state(world, "job-b") == "none"
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+    assert ran(world) == [
+        "init team/job-a gpu-0 part half",
+        "cleanup team/job-a gpu-0 part half",
+        "cleanup gpu-0 mode half",
+        "init team/job-b gpu-0 part other",
+    ]
+    assert (ledger(world), ledger(world, "other")) == ({}, {"gpu-0": "Ready"})
+
+
+@pytest.mark.parametrize("lifecycle", [{}, {"init": HOOKED["init"]}], ids=["no hooks", "no cleanup hooks"])
+def test_where_nothing_cleans_a_device_is_whole_at_once(lifecycle: Obj) -> None:
+    world = cluster(deviceshare(), part(), cards=1, lifecycle=lifecycle)
+    settle(world)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+    world.add(deviceclaim("job-b"))
+    settle(world)
+    assert state(world, "job-b") == "Ready"
+    assert ledger(world) == {}
+
+
+def test_c36_a_device_that_does_not_return_to_whole_is_given_to_nobody_and_others_go_on() -> None:
+    """A monitoring daemon holds a partition: its destruction fails although no process of a pod is left."""
+    lifecycle = {**HOOKED, "cleanup": [hook("unmake", retries=2)]}
+    world = cluster(deviceshare(), part(), lifecycle=lifecycle, health={"recovery": "Manual"})
+    settle(world)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+
+    def end(job: Obj) -> Ending:
+        converts = any("part" not in each.get("share", {"part": ""}) for each in told(job)["devices"])
+        return Ending("Failed", "in use by dcgm (pid 4711)") if converts else Ending()
+
+    world.hook = end
+    world.add(deviceclaim("job-b", requests={"gpu": 2}))
+    settle(world)
+    world.add(deviceclaim("job-c"))
+    world.delete(Kind.DEVICE_CLAIM, "job-b")
+    settle(world)
+    assert ran(world).count("cleanup gpu-0 mode half") == 3
+    assert ledger(world) == {"gpu-0": "Failed"}
+    assert any("dcgm (pid 4711)" in each["note"] for each in world.all(Kind.EVENT) if each["reason"] == "HookFailed")
+    assert [each["device"] for each in devices(world, "job-c")] == ["gpu-1"]
+    assert state(world, "job-c") == "Ready"
+
+
+# Edits
+
+
+def test_a_share_that_is_deleted_stays_until_its_parts_are_given_back_and_its_devices_whole() -> None:
+    world = cluster(deviceshare(), part(), cards=1)
+    settle(world)
+    world.delete(Kind.DEVICE_SHARE, "half")
+    settle(world)
+    assert state(world) == "Ready"
+    assert condition(world, "InUse") == "it goes when its parts do: team/job-a"
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+    assert world.get(Kind.DEVICE_SHARE, "half") is None
+    assert ran(world)[-1] == "cleanup gpu-0 mode half"
+
+
+@pytest.mark.parametrize("first", ["old", "new"])
+def test_two_shares_edits_end_in_the_same_state_in_whatever_order(first: str) -> None:
+    old = deviceshare("old", created="2026-11-30T07:00:00Z", maxDevices=2)
+    new = deviceshare("new", created="2026-11-30T07:30:00Z", maxDevices=2)
+    world = cluster(old, new, cards=3)
+    settle(world)
+    for name in (first, *({"old", "new"} - {first})):
+        world.change(Kind.DEVICE_SHARE, name, {"spec": {"prepare": "Eager"}})
+        settle(world)
+    assert ledger(world, "old") == {"gpu-0": "Ready", "gpu-1": "Ready"}
+    assert ledger(world, "new") == {"gpu-2": "Ready"}
+    assert "gpu-0" in (condition(world, "Overlap", "new") or "")
+    assert condition(world, "Overlap", "old") is None
+
+
+@pytest.mark.parametrize(
+    ("edit", "left"),
+    [
+        pytest.param({"maxDevices": 1}, {"gpu-0"}, id="fewer devices"),
+        pytest.param(
+            {"selectors": [{"cel": "device.attributes['adjoin.dev'].uuid != 'GPU-n1-0'"}]}, {"gpu-1"}, id="others"
+        ),
+        pytest.param({"prepare": "OnDemand"}, {"gpu-0", "gpu-1"}, id="on demand from now on"),
+        pytest.param({"prepare": "OnDemand", "idleReset": "1m"}, set(), id="and back when idle"),
+    ],
+)
+def test_idle_devices_follow_an_edit_of_their_share(edit: Obj, left: set[str]) -> None:
+    world = cluster(eager())
+    settle(world)
+    world.change(Kind.DEVICE_SHARE, "half", {"spec": edit})
+    settle(world)
+    assert ledger(world) == dict.fromkeys(left, "Ready")
+
+
+# Interrupted anywhere
+
+Story = Callable[[World], None]
+
+
+def _life(world: World) -> None:
+    world.add(deviceshare(), part(), part("job-b"))
+    settle(world)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+
+
+def _eager(world: World) -> None:
+    world.add(eager())
+    settle(world)
+
+
+def _idle(world: World) -> None:
+    world.add(deviceshare(idleReset="1m"), part())
+    settle(world)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+
+
+def _conversion(world: World) -> None:
+    world.add(deviceshare(), part())
+    settle(world)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+    world.add(deviceclaim("job-b", requests={"gpu": 2}))
+    settle(world)
+
+
+def _deleted(world: World) -> None:
+    world.add(deviceshare(), part())
+    settle(world)
+    world.delete(Kind.DEVICE_SHARE, "half")
+    settle(world)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+
+
+def _end(world: World) -> Any:
+    shares = {
+        each["metadata"]["name"]: ledger(world, each["metadata"]["name"]) for each in world.all(Kind.DEVICE_SHARE)
+    }
+    claims = {each["metadata"]["name"]: state(world, each["metadata"]["name"]) for each in world.all(Kind.DEVICE_CLAIM)}
+    return shares, claims, sorted(ran(world)), world.all(Kind.JOB), world.all(Kind.RESOURCE_CLAIM)
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        pytest.param(_life, id="a claim with a part"),
+        pytest.param(_eager, id="prepared without a claim"),
+        pytest.param(_idle, id="idle for long"),
+        pytest.param(_conversion, id="needed whole"),
+        pytest.param(_deleted, id="share deleted while in use"),
+    ],
+)
+def test_a_crash_before_any_write_changes_nothing_about_the_end(story: Story) -> None:
+    """No hook runs twice either: what ran is part of the end."""
+    smooth = cluster()
+    story(smooth)
+    writes = len(smooth.writes)
+    assert writes > 5
+    for crash in range(writes):
+        world = cluster()
+        world.crash_after(crash)
+        story(world)
+        assert _end(world) == _end(smooth), f"crash before write {crash}"
 
 
 def test_the_steady_state_writes_nothing() -> None:

@@ -9,12 +9,14 @@ from adjoin.api.claim_status import HookPhase, Phase, ReleasedReason
 from adjoin.api.names import FINALIZER, NETWORKS_ANNOTATION
 from adjoin.api.pool_policy import DeliveryMode, Guard
 from adjoin.decision.lost import forsaken, with_loss
+from adjoin.decision.made import holdings_of
 from adjoin.decision.passage import Passage, pass_on
 from adjoin.decision.regain import RECLAIMED
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
 from adjoin.delivery import (
     Cargo,
     Handover,
+    Holding,
     Layout,
     NetworksError,
     Notice,
@@ -49,7 +51,7 @@ from adjoin.lifecycle import (
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.results import ClaimPlan
-from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
+from adjoin_allocator.terms import DeviceType, ReplicaState, ShareMode, Standing
 
 CLAIM_WORDS_SECONDS = 10.0
 """How often a waiting claim's words may be brought up to date when nothing but their numbers changed."""
@@ -383,11 +385,12 @@ def _serve(
         return []
     layout = _layout(claim, pool)
     assignment = assign(claim, members, users, blocked, layout, scene.relations, scene.wanted(claim))
+    modes = {name: share.mode for name, share in scene.snapshot.shares.items()}
     made: list[Step] = []
     opened: list[Step] = []
     notices = list(assignment.notices)
     for member, pod in assignment.pairs:
-        cargo = _cargo(claim, member, pool, scene.inventory)
+        cargo = _cargo(claim, member, pool, scene.inventory, modes)
         if cargo is None:
             continue
         networks, notice = _networks(pool, cargo, pod)
@@ -437,14 +440,18 @@ def _networks(pool: PoolFacts, cargo: Cargo, pod: PodFacts) -> tuple[str | None,
         return None, Notice(error.reason, f"{text}; the pod waits", warning=True, key=pool.meta.uid)
 
 
-def _cargo(claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Inventory) -> Cargo | None:
+def _cargo(
+    claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Inventory, modes: Mapping[str, ShareMode]
+) -> Cargo | None:
     """What the replica hands over, or None when a device of it is not there today."""
     by_request: dict[str, list[Device]] = {request.name: [] for request in claim.claim.spec.requests}
-    for each in _placed(member):
+    held: dict[str, list[Holding | None]] = {}
+    for each, holding in zip(_placed(member), holdings_of(member.entry, modes), strict=True):
         device = inventory.device(member.node, inventory.current(member.node, each))
         if device is None or device.standing is Standing.MISSING:
             return None
         by_request.setdefault(each.request.partition("/")[0], []).append(device)
+        held.setdefault(each.request.partition("/")[0], []).append(holding)
     devices = {request: tuple(group) for request, group in by_request.items()}
     ids = (device.id for group in by_request.values() for device in group)
     bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
@@ -461,6 +468,7 @@ def _cargo(claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Invent
         excused=excuses(pool.pool.spec.health.rules),
         beside=inventory.devices.get(member.node, ()),
         wired=inventory.pools.get(pool.meta.name),
+        holdings={request: tuple(group) for request, group in held.items() if any(group)},
     )
 
 

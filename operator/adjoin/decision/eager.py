@@ -1,9 +1,8 @@
 """Devices that shares prepare without being asked (`prepare: Eager`), and who yields where two of them select one.
 
 In come the shares and the devices; out goes for each share what it is to have in its mode. The older share wins,
-whoever was edited last: the answer depends on what there is now, not on how it came about. What a share has it keeps, so
-that
-nothing is converted for the sake of an order.
+whoever was edited last: the answer depends on what there is now, not on how it came about. What a share has it keeps,
+so that nothing is converted for the sake of an order.
 """
 
 from __future__ import annotations

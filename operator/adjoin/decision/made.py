@@ -6,15 +6,16 @@ their reports is not as asked, and the entry with what is to be kept: the part's
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adjoin.decision.scene import Scene
-from adjoin.delivery import told_of_part
+from adjoin.delivery import Holding, told_of_part
 from adjoin.facts import Raw
 from adjoin.holdings import read_placed
 from adjoin.lifecycle import Report, difference, part_keys, refusal
 from adjoin_allocator.model import PlacedDevice, Slice
+from adjoin_allocator.terms import ShareMode
 
 
 def _placed(entry: Raw) -> tuple[PlacedDevice, ...]:
@@ -41,14 +42,18 @@ def told_of_parts(entry: Raw, scene: Scene) -> tuple[Mapping[str, Any] | None, .
     return tuple(told)
 
 
-def objection(entry: Raw, reports: Mapping[str, Report]) -> str:
-    """What a status keeps of a hook that read back other parts than the replica has, or ""."""
+def objection(entry: Raw, meant: Sequence[bool], reports: Mapping[str, Report]) -> str:
+    """What a status keeps of a hook that read back other parts than the replica has, or "". One that reports parts
+    reports all that it was `meant` for."""
     placed = _placed(entry)
     wrong: dict[str, str] = {}
     guilty: list[str] = []
-    for each, key in zip(placed, part_keys(placed), strict=True):
+    for each, key, mine in zip(placed, part_keys(placed), meant, strict=True):
         report = reports.get(key)
-        if each.share is not None and report is not None and (text := difference(each.share, report)):
+        if each.share is None or not mine:
+            continue
+        text = "nothing was read back" if report is None else difference(each.share, report)
+        if text:
             wrong[key] = text
             guilty.append(each.id.device)
     return refusal(wrong, guilty) if wrong else ""
@@ -68,3 +73,16 @@ def with_reports(entry: Raw, reports: Mapping[str, Report]) -> Raw:
         told = {"id": report.id, "pipe": report.pipe}
         devices.append({**raw, "share": {**raw["share"], **{name: text for name, text in told.items() if text}}})
     return {**entry, "devices": devices}
+
+
+def holdings_of(entry: Raw, modes: Mapping[str, ShareMode]) -> tuple[Holding | None, ...]:
+    """The part of each device that a replica has, None of a whole one. `modes` are those of the shares by name."""
+    found: list[Holding | None] = []
+    for each, raw in zip(_placed(entry), entry.get("devices") or (), strict=True):
+        if each.share is None:
+            found.append(None)
+            continue
+        reported = raw["share"]
+        identity, pipe = str(reported.get("id") or ""), str(reported.get("pipe") or "")
+        found.append(Holding(each.share, modes.get(each.share.name), identity, pipe))
+    return tuple(found)

@@ -172,8 +172,12 @@ class _Case:
             scene.now,
             paused=bool(obstacle),
             occupied=self.occupied(),
-            objection=lambda reports: objection(self.entry, reports),
+            objection=lambda hook, reports: objection(self.entry, self.meant(hook), reports),
         )
+
+    def meant(self, hook: Hook) -> list[bool]:
+        """Of each device whether the hook is for it."""
+        return [covers(hook, name) for _, name in self.devices]
 
     def missing(self, placed: PlacedDevice) -> bool:
         """Whether its driver does not publish the device now."""

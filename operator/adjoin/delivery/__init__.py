@@ -11,6 +11,7 @@ from adjoin.delivery import environment
 from adjoin.delivery.events import Notice, event_step
 from adjoin.delivery.guard import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.delivery.hooks import HookDevice, Task, begin
+from adjoin.delivery.limits import Holding
 from adjoin.delivery.networks import NetworksError, attach
 from adjoin.delivery.parts import Layout, Part, parts
 from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch, servable
@@ -22,6 +23,7 @@ __all__ = [
     "Cargo",
     "GuardWork",
     "Handover",
+    "Holding",
     "HookDevice",
     "Layout",
     "NetworksError",

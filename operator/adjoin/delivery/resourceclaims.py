@@ -16,6 +16,7 @@ from adjoin.api.names import DEVICE_CLASS, DRIVER, FINALIZER, LABEL_CLAIM, LABEL
 from adjoin.api.pool_policy import HealthAction, HealthRule
 from adjoin.delivery.events import Notice
 from adjoin.delivery.guard import GUARD_TAINT
+from adjoin.delivery.limits import Holding
 from adjoin.delivery.parts import Layout, LayoutError, deal
 from adjoin.facts import Binding, ClaimFacts, PodFacts, ResourceClaimFacts
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
@@ -52,6 +53,8 @@ class Cargo:
         excused: Tolerations of device taints that the pool's health rules excuse.
         beside: All devices of the node.
         wired: The DevicePool, with what is known of how its devices are wired.
+        holdings: By request, for each of its devices in the same order, the part that is held; None: the whole. A
+            request that is absent has whole devices.
     """
 
     claim: ClaimFacts
@@ -65,6 +68,7 @@ class Cargo:
     excused: tuple[Mapping[str, str], ...] = ()
     beside: tuple[Device, ...] = ()
     wired: Pool | None = None
+    holdings: Mapping[str, tuple[Holding | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

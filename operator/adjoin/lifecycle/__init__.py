@@ -18,7 +18,7 @@ from adjoin.lifecycle.relations import (
 )
 from adjoin.lifecycle.release import release_due
 from adjoin.lifecycle.removal import add_finalizer, drop_finalizer, expel, orphans, unreserve
-from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review
+from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review, share_entry
 from adjoin.lifecycle.reports import Report, difference, part_keys, refusal
 from adjoin.lifecycle.runs import (
     Errand,
@@ -86,6 +86,7 @@ __all__ = [
     "run_entry",
     "seniority",
     "sentence",
+    "share_entry",
     "unreserve",
     "uses_of",
     "wanted_replicas",

@@ -94,7 +94,7 @@ def difference(asked: PlacedShare, report: Report) -> str:
         if wanted != got:
             return f"memory {got}Mi was read back, {wanted}Mi is asked"
     if asked.compute_milli is not None and report.compute is not None:
-        wanted, got = -(-asked.compute_milli // PERCENT), -(-report.compute // PERCENT)
+        wanted, got = max(1, asked.compute_milli // PERCENT), report.compute // PERCENT
         if wanted != got:
             return f"compute {got}% was read back, {wanted}% is asked"
     for name in ("profile", "start", "vf"):

@@ -290,7 +290,7 @@ def advance(
     paused: bool = False,
     occupied: Collection[str] = (),
     patient: float | None = None,
-    objection: Callable[[Mapping[str, Report]], str] = lambda reports: "",
+    objection: Callable[[Hook, Mapping[str, Report]], str] = lambda hook, reports: "",
 ) -> Progress:
     """One step of `stage` for `errand`.
 
@@ -304,7 +304,7 @@ def advance(
         paused: Nothing may be begun now.
         occupied: Names of the hooks' ResourceClaims that still have a device of the set.
         patient: Go on trying for ever, with pauses of at most so many seconds.
-        objection: Why parts as reported are not what was asked, or "": then the attempt failed, whatever its Job says.
+        objection: Why parts as a hook reported them are not what was asked, or "": then the attempt failed, whatever its Job says.
     """
     kept = {(run.stage, run.hook): run for run in runs}
     names = {hook.name for hook in hooks}
@@ -354,7 +354,7 @@ def advance(
         ended = job.ended or now
         words = _words(job, there)
         told = read_reports(words) if outcome and stage is HookStage.INIT else {}
-        wrong = objection(told) if told else ""
+        wrong = objection(hook, told) if told else ""
         words = (wrong or without_parts(words))[-MESSAGE_CHARACTERS:]
         if outcome and not wrong:
             reports |= told

@@ -35,9 +35,7 @@ REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
         Refused("spec.mps"),
         Refused("spec.partitioned"),
         Refused("spec.virtualFunctions"),
-        Refused("spec.prepare"),
         Refused("spec.dwell"),
-        Refused("spec.idleReset"),
     ),
     Kind.DEVICE_CLAIM: (
         Refused("spec.requests[].share.slots"),
@@ -137,6 +135,8 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.maxDevices",
             "spec.fractional.reserve",
             "spec.fractional.minReserve",
+            "spec.prepare",
+            "spec.idleReset",
         }
     ),
     Kind.DEVICE_CLAIM: frozenset(

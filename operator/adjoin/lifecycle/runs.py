@@ -304,7 +304,8 @@ def advance(
         paused: Nothing may be begun now.
         occupied: Names of the hooks' ResourceClaims that still have a device of the set.
         patient: Go on trying for ever, with pauses of at most so many seconds.
-        objection: Why parts as a hook reported them are not what was asked, or "": then the attempt failed, whatever its Job says.
+        objection: Why parts as a hook reported them are not what was asked, or "": then the attempt failed, whatever
+            its Job says.
     """
     kept = {(run.stage, run.hook): run for run in runs}
     names = {hook.name for hook in hooks}

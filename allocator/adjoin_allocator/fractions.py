@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adjoin_allocator.appraisal import Floats, Integers, Strand, reservation, scarcity
+from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer
-from adjoin_allocator.sharing import MILLI, cost_milli
+from adjoin_allocator.sharing import MILLI, Part
 from adjoin_allocator.stock import Stock, Wish
 from adjoin_allocator.wishes import Demand, Lessons
 
@@ -157,6 +158,15 @@ class Appraiser:
         worth, base = self._valuation().listed, klass * (CARD + 1)
         return (worth[base + left] - worth[base + max(left - size, 0)]) // GRAIN
 
+    def profiles(self, share: str) -> dict[str, int]:
+        """How often each profile of a share is asked for."""
+        return self._lessons.profiles(share)
+
+    def loss(self, rule: CardRule, share: str, use: Use, part: Part) -> int | None:
+        """What a card loses that is cut into partitions, in units of `GRAIN`; None for other cards."""
+        loss = rule.loss(use, part, self._lessons.profiles(share)) if part.profile else None
+        return None if loss is None else loss // GRAIN
+
     def _forget(self) -> None:
         """Starts the log anew, and with it all that was kept."""
         self.stock.log.clear()
@@ -213,7 +223,7 @@ class Appraiser:
 
     def _light(self, wish: Wish) -> bool:
         """Whether `_node` can tell what it costs."""
-        light = not wish.parts or (wish.parts == 1 and not wish.of_each.bytes and not self.stock.heavy)
+        light = not wish.parts or (wish.parts == 1 and not _heavy(wish.of_each) and not self.stock.heavy)
         return light and self.stock.shape[1] < _WAYS
 
     def _node(self, valuation: _Valuation, wish: Wish, position: int) -> list[int]:
@@ -343,15 +353,19 @@ class Appraiser:
         whole ones.
         """
         stock, part, share = self.stock, wish.of_each, self.stock.share_at[wish.share]
+        if stock.cut[share]:
+            return self._cut_keys(wish, share, rows)
         key = self._table(valuation, wish, share)[0][stock.place[rows]]
         standing, mask = stock.standing[rows], stock.mask(wish)
         opened, fresh = standing == 2 + share, standing == 1
-        if part.bytes or stock.heavy:
-            caps = stock.caps[share][stock.klass[rows]]
-            fits = (caps >= part.bytes) & (part.milli <= MILLI)
-            used_bytes, used_milli = stock.used[1:, rows]
-            opened &= used_bytes + part.bytes <= caps
+        if _heavy(part) or stock.heavy:
+            caps, clients = stock.caps[share][stock.klass[rows]], stock.rules[share][0].clients
+            fits = (caps >= part.units) & (part.milli <= MILLI and part.clients <= clients)
+            used_units, used_milli, used_clients = stock.used[1:, rows]
+            opened &= used_units + part.units <= caps
             opened &= used_milli + part.milli <= MILLI
+            if part.clients:
+                opened &= used_clients + part.clients <= clients
             opened &= fits
             fresh &= fits
         elif part.milli > MILLI:
@@ -363,13 +377,34 @@ class Appraiser:
             fresh &= mask[rows]
         return np.where(opened, key, _FAR), np.where(fresh, key, _FAR)
 
+    def _cut_keys(self, wish: Wish, share: int, rows: Integers | slice) -> tuple[Integers, Integers]:
+        """`_keys` of partitions: what a card loses of what may still come."""
+        stock = self.stock
+        standing, klass, (mode, _, _, face), mask = (
+            stock.standing[rows],
+            stock.klass[rows],
+            stock.used[:, rows],
+            stock.mask(wish),
+        )
+        rules, demand, part = stock.rules[share], self._lessons.profiles(wish.share), wish.of_each
+        whole = np.array([_loss_key(rule, UNUSED, part, demand) for rule in rules], dtype=np.int64)
+        # Faces of other shares are no uses that this one's rules know; they are masked out below.
+        cut = [_loss_key(rules[at], use, part, demand) if rules[at].knows(use) else _FAR for at, use in stock.faces]
+        opened = standing == 2 + share
+        fresh = standing == 1
+        if mask is not None:
+            opened &= mask[rows]
+            fresh &= mask[rows]
+        faces = np.array(cut or [_FAR], dtype=np.int64)[np.where(mode == share, face, 0)]
+        return np.where(opened, faces, _FAR), np.where(fresh, whole[klass], _FAR)
+
     def _table(self, valuation: _Valuation, wish: Wish, share: int) -> tuple[Integers, list[int]]:
         """By class and thousandths left the key of a card; a part that is larger than what is left by that measure, and
         still fits, leaves nothing.
         """
         part = wish.of_each
-        sizes = tuple(cost_milli(part, cap) for cap in self.stock.caps[share].tolist())
-        exact = not part.bytes and not self.stock.heavy
+        sizes = tuple(each.size(part) for each in self.stock.rules[share])
+        exact = not _heavy(part) and not self.stock.heavy
         found = valuation.keys.get((exact, *sizes))
         if found is None:
             if len(valuation.keys) >= KNOWN // (CARD + 1):
@@ -462,6 +497,22 @@ class _Groups:
         for only, amount in restricted.items():
             found[self._rows[only]] += amount
         return np.array(found, dtype=float)
+
+
+def _loss_key(rule: CardRule, use: Use, part: Part, demand: Mapping[str, int]) -> int:
+    """The key of a card that is cut into partitions: what it loses, and by how much less than a grain in place of what
+    is left.
+    """
+    loss = rule.loss(use, part, demand)
+    if loss is None:
+        return _FAR
+    grains, rest = divmod(loss, GRAIN)
+    return grains * GRAIN << _SHIFT | rest * (_LEFT - 1) // GRAIN
+
+
+def _heavy(part: Part) -> bool:
+    """Whether thousandths do not tell whether it fits."""
+    return bool(part.units or part.clients or part.profile)
 
 
 def _grain(wish: Wish) -> int:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
 from adjoin_allocator.cel import AttributeValue, Quantity, Selector
+from adjoin_allocator.geometry import Entry
 from adjoin_allocator.terms import (
     DeviceType,
     HoldKind,
@@ -235,25 +236,6 @@ class Aging:
     max: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRow:
-    """Where a partition of one profile may lie on a device.
-
-    Attributes:
-        profile: Name of the profile.
-        starts: First memory slices at which it may begin.
-        size: Memory slices that it takes.
-        compute: Compute slices that it takes.
-        most: Most of it on one device; None: as many as fit.
-    """
-
-    profile: str
-    starts: tuple[int, ...]
-    size: int
-    compute: int
-    most: int | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
     """A DeviceShare as far as placing depends on it.
@@ -292,7 +274,7 @@ class Share:
     max_clients: int | None = None
     layout: Mapping[str, int] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()
-    table: tuple[PartitionRow, ...] = ()
+    table: tuple[Entry, ...] = ()
     functions: int = 0
     refusal: str = ""
 
@@ -370,22 +352,22 @@ class ShareAsk:
 
     Attributes:
         name: The DeviceShare.
-        slots: TimeSliced: slots of one device.
+        slots: TimeSliced: slots of one device; None: one.
         memory_bytes: Fractional and MPS: device memory; None: not limited.
         compute_milli: Fractional and MPS: thousandths of the card's compute; None: not limited.
         profile: Partitioned: name of the partition profile.
     """
 
     name: str
-    slots: int = 1
+    slots: int | None = None
     memory_bytes: int | None = None
     compute_milli: int | None = None
     profile: str = ""
 
     @property
     def placed(self) -> PlacedShare:
-        """What is held of a device when a part of it, in bytes and thousandths, is given."""
-        return PlacedShare(self.name, memory_bytes=self.memory_bytes, compute_milli=self.compute_milli)
+        """What is held of a device when such a part of it is given; which partition, or function, is open."""
+        return PlacedShare(self.name, self.slots, self.memory_bytes, self.compute_milli, self.profile or None)
 
 
 @dataclass(frozen=True, slots=True)

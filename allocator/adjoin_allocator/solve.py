@@ -38,7 +38,7 @@ from adjoin_allocator.leaving import leaving
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.lot import Unit as Movable
 from adjoin_allocator.members import Gang
-from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedReplica
+from adjoin_allocator.model import Claim, ClaimUID, Nomination, PlacedReplica, Request
 from adjoin_allocator.nearest import changed, nearest, waits
 from adjoin_allocator.nodes import Nodes, Shape
 from adjoin_allocator.order import effective, service
@@ -47,6 +47,7 @@ from adjoin_allocator.parts_wait import nearest_part
 from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
+from adjoin_allocator.settling import settled
 from adjoin_allocator.shortage import less_of, share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant
@@ -103,7 +104,7 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
         ledger.roll_back(0)
     shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
     stats = Stats(run.served, run.states, len(shapes), run.batch.struck)
-    return Plan(run.answers(), pools, run.arbiter.preempted, stats)
+    return Plan(settled(run.answers(), snapshot, ledger), pools, run.arbiter.preempted, stats)
 
 
 @dataclass(slots=True, eq=False)
@@ -169,7 +170,7 @@ class _Run:
         reading = self.placer.read(pool, claim)
         asks = reading.asks
         if reading.divides:
-            refusals = [share_refusal(claim, way, self.snapshot.shares) for way in reading.ways]
+            refusals = [self._refused(claim, way) for way in reading.ways]
             asks = tuple(ask for ask, why in zip(asks, refusals, strict=True) if why is None)
         early = self._early.get(claim.uid, {})
         if is_gang(claim):
@@ -353,13 +354,17 @@ class _Run:
             return Reason(Code.INVALID_CLAIM, 0, why)
         if reading.divides:
             # One way is enough: a claim is refused when parts keep all of its ways from being looked for.
-            refused = [share_refusal(claim, way, self.snapshot.shares) for way in reading.ways]
+            refused = [self._refused(claim, way) for way in reading.ways]
             if refused[0] is not None and None not in refused:
                 return refused[0]
         if pool.unavailable:
             nodes = len(self.ledger.pools[claim.pool].index.views)
             return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
         return None
+
+    def _refused(self, claim: Claim, way: Sequence[Request]) -> Reason | None:
+        """Why one way of serving a claim is not even looked for."""
+        return share_refusal(claim, way, self.snapshot.shares, self.ledger.parts.refusal)
 
     def place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         """Gives a replica the devices of a spot."""

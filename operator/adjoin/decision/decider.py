@@ -29,6 +29,7 @@ from adjoin.snapshot import SnapshotBuilder
 from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as make_plan
+from adjoin_allocator.acceptance import ShareReport, share_reports
 from adjoin_allocator.model import Device
 from adjoin_allocator.overdrawn import overdrawn
 from adjoin_allocator.results import Plan
@@ -145,7 +146,8 @@ class Decider:
         view, snapshot = scene.view, scene.snapshot
         if not view.shares:
             return
-        over, eager = overdrawn(snapshot, scene.plan), decide_eager(scene, self._selected)
+        over, reports = overdrawn(snapshot, scene.plan), share_reports(snapshot, scene.plan)
+        eager = decide_eager(scene, self._selected, reports)
         counted: dict[str, Counted] = {}
         for share in sorted(view.shares.values(), key=lambda each: (each.meta.name, each.meta.uid)):
             uid, name = share.meta.uid, share.meta.name
@@ -157,7 +159,8 @@ class Decider:
             found = count_share(share, known, self._selected, self._counted.get(uid), scene, work)
             if found is not None:
                 counted[uid] = found
-            decide_share(share, known, eager.get(uid, Eager()), found, over.get(name, ""), scene, work)
+            report = reports.get(name, ShareReport())
+            decide_share(share, known, eager.get(uid, Eager()), found, over.get(name, ""), report, scene, work)
         self._counted = counted
 
     def _claims(self, scene: Scene, work: Work) -> None:

@@ -15,6 +15,7 @@ from adjoin.decision.modes import Eager
 from adjoin.decision.scene import Scene
 from adjoin.environment import ShareFacts
 from adjoin.status import share_problem
+from adjoin_allocator.acceptance import ShareReport
 from adjoin_allocator.model import Device, DeviceID, Share
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.terms import Standing
@@ -49,14 +50,14 @@ def _selects(share: Share, device: Device) -> bool:
     return offered and match_all(share.selectors, device).matched
 
 
-def decide_eager(scene: Scene, selected: Selected) -> Mapping[str, Eager]:
-    """By UID of each share that prepares devices by itself, which."""
+def decide_eager(scene: Scene, selected: Selected, reports: Mapping[str, ShareReport]) -> Mapping[str, Eager]:
+    """By UID of each share that prepares devices by itself, which. `reports` say of shares whether they are refused."""
     snapshot = scene.snapshot
     selected.forget(snapshot.shares)
     eager = [
         facts
         for facts in scene.view.shares.values()
-        if facts.share.spec.prepare is Prepare.EAGER and facts.meta.deleting is None and _sound(facts, scene)
+        if facts.share.spec.prepare is Prepare.EAGER and facts.meta.deleting is None and _sound(facts, reports, scene)
     ]
     if not eager:
         return {}
@@ -82,7 +83,10 @@ def decide_eager(scene: Scene, selected: Selected) -> Mapping[str, Eager]:
     return found
 
 
-def _sound(facts: ShareFacts, scene: Scene) -> bool:
+def _sound(facts: ShareFacts, reports: Mapping[str, ShareReport], scene: Scene) -> bool:
+    report = reports.get(facts.meta.name)
+    if report is not None and report.refusal:
+        return False
     known = scene.snapshot.shares.get(facts.meta.name)
     return known is not None and known.uid == facts.meta.uid and not share_problem(facts, known, scene.snapshot.pools)
 

@@ -70,7 +70,6 @@ class Course:
         notices: What the share's owner should hear.
         wake_at: When to look again although nothing changed, or None.
         waits: What keeps devices in the mode although they should be whole, in words.
-        outdated: Devices that somebody has parts of, and which cannot be as the share says before these are given back.
     """
 
     entries: tuple[Mapping[str, Any], ...] = ()
@@ -79,7 +78,6 @@ class Course:
     notices: tuple[Notice, ...] = ()
     wake_at: float | None = None
     waits: tuple[str, ...] = ()
-    outdated: tuple[tuple[DeviceID, tuple[str, ...]], ...] = ()
 
 
 @dataclass(slots=True)
@@ -90,7 +88,6 @@ class _Findings:
     notices: list[Notice] = field(default_factory=list)
     wakes: list[float] = field(default_factory=list)
     waits: list[str] = field(default_factory=list)
-    outdated: list[tuple[DeviceID, tuple[str, ...]]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,7 +151,6 @@ def decide_modes(share: ShareFacts, known: Share, eager: Eager, scene: Scene) ->
         notices=tuple(found.notices),
         wake_at=min(found.wakes, default=None),
         waits=tuple(found.waits),
-        outdated=tuple(found.outdated),
     )
 
 
@@ -279,16 +275,17 @@ def _ready(
     if bound is not None and bound > scene.now:
         # Who waits for the device may have it then.
         found.wakes.append(bound)
+    why = _why_whole(each, device, case) if not mine else ""
+    if why:
+        return _reset(each, device, (), case, found)
+    if case.known.layout and slices != each.slices and case.hooks(HookStage.INIT):
+        # Another layout: what somebody has of the old one is in it too, at its place.
+        anew = {"since": rfc3339(scene.now), "partitions": _partitions(slices)}
+        return _entry({**_in_state(each, PlacementState.PREPARING), **anew})
     if mine:
-        wanted = case.slices(device, mine, ())
-        if case.known.layout and wanted != slices:
-            found.outdated.append((each.today, tuple(dict.fromkeys(held.claim for held in mine))))
         entry = {**each.entry, "partitions": _partitions(slices)}
         entry.pop("idleSince", None)
         return _entry(entry)
-    why = _why_whole(each, device, case)
-    if why:
-        return _reset(each, device, (), case, found)
     boot = scene.boot_ids.get(each.node, "")
     stale = any(run.stage is HookStage.INIT and boot and run.boot_id != boot for run in runs)
     if stale and spec.prepare is Prepare.EAGER:
@@ -324,8 +321,6 @@ def _why_whole(each: InMode, device: Device | None, case: _Case) -> str:
             return "it is none of the share's devices any more"
         if not match_all(known.selectors, device).matched:
             return "the share does not select it any more"
-        if known.layout and case.slices(device, (), each.slices) != each.slices:
-            return "the share's layout is another one"
     return ""
 
 

@@ -13,6 +13,7 @@ from adjoin.environment import ShareFacts
 from adjoin.intents import Kind, Step, Verb
 from adjoin.lifecycle import drop_finalizer
 from adjoin.status import Units, count_units, merge_patch, share_problem, share_status
+from adjoin_allocator.acceptance import ShareReport
 from adjoin_allocator.model import Share
 
 COUNTS_SECONDS = 1.0
@@ -49,7 +50,14 @@ def count_share(
 
 
 def decide_share(
-    share: ShareFacts, known: Share | None, eager: Eager, counted: Counted | None, over: str, scene: Scene, work: Work
+    share: ShareFacts,
+    known: Share | None,
+    eager: Eager,
+    counted: Counted | None,
+    over: str,
+    report: ShareReport,
+    scene: Scene,
+    work: Work,
 ) -> None:
     """Brings the devices in its mode on, lets a deleted share go once nobody has a part of it any more and its devices
     are whole, and shows what there is to say; `over` is of what more is in use than it may give.
@@ -67,13 +75,13 @@ def decide_share(
     work.wake(course.wake_at)
     status = share_status(
         share,
-        share_problem(share, known, scene.inventory.pools),
+        share_problem(share, known, scene.inventory.pools) or report.refusal,
         over,
         scene.now,
+        report,
         placements=course.entries,
         units=counted.units if counted is not None else None,
         holders=holders,
-        outdated=[(str(device), claims) for device, claims in course.outdated],
         yielded=[str(each.id) for each in eager.yielded],
         waits=course.waits,
     )

@@ -13,6 +13,7 @@ from adjoin.environment import ShareFacts
 from adjoin.facts import Raw
 from adjoin.status.conditions import Condition, compact, conditions
 from adjoin.status.units import Units
+from adjoin_allocator.acceptance import ShareReport
 from adjoin_allocator.model import Pool, Share
 from adjoin_allocator.sharing import ISOLATION
 from adjoin_allocator.terms import ShareMode
@@ -24,6 +25,9 @@ _ENFORCEMENT = {
     ShareMode.PARTITIONED: Enforcement.HARDWARE,
     ShareMode.VIRTUAL_FUNCTIONS: Enforcement.HARDWARE,
 }
+
+
+_NOTHING = ShareReport()
 
 
 def share_problem(facts: ShareFacts, share: Share, pools: Mapping[str, Pool]) -> str:
@@ -39,16 +43,30 @@ def share_problem(facts: ShareFacts, share: Share, pools: Mapping[str, Pool]) ->
     return share.refusal
 
 
+def placement_entries(report: ShareReport) -> list[dict[str, Any]]:
+    """The partitions of a share by device, as its status and a plan tell them."""
+    return [
+        {
+            "driver": device.id.driver,
+            "pool": device.id.pool,
+            "device": device.id.device,
+            "id": device.hardware_id,
+            "partitions": [{"profile": slot.profile, "start": slot.start, "size": slot.size} for slot in slots],
+        }
+        for device, slots in report.placements
+    ]
+
+
 def share_status(
     facts: ShareFacts,
     problem: str,
     over: str,
     now: float,
+    report: ShareReport = _NOTHING,
     *,
     placements: Sequence[Raw] = (),
     units: Units | None = None,
     holders: Sequence[str] = (),
-    outdated: Sequence[tuple[str, Sequence[str]]] = (),
     yielded: Sequence[str] = (),
     waits: Sequence[str] = (),
 ) -> dict[str, Any]:
@@ -59,26 +77,24 @@ def share_status(
         problem: Why nothing can be given out of it, or "".
         over: Of what more is in use than it may give, or "".
         now: Seconds since the epoch.
+        report: How its partitions stand.
         placements: Devices in its mode, as they should stand.
         units: Its parts in numbers.
         holders: Claims that have parts out of it.
-        outdated: Devices that stay as they are, with the claims for which they do.
         yielded: Devices that it selects too, but an older share has.
         waits: Devices whose hooks cannot go on, in words.
     """
     mode = facts.share.spec.mode
     ready = "; ".join((*((problem,) if problem else ()), *(f"waits for {each}" for each in waits)))
     found = [Condition(ShareCondition.READY, not problem, "Unusable" if problem else "Accepted", ready)]
-    over = "; ".join((*((over,) if over else ()), *(units.over if units is not None else ())))
     if over:
         found.append(Condition(ShareCondition.OVER_SUBSCRIBED, True, "MoreInUse", over))
     if facts.meta.deleting is not None and holders:
         found.append(
             Condition(ShareCondition.IN_USE, True, "Deleted", f"it goes when its parts do: {_listed(holders)}")
         )
-    elif outdated:
-        texts = [f"{device} stays as it is while it is in use by {_listed(claims)}" for device, claims in outdated]
-        found.append(Condition(ShareCondition.IN_USE, True, "Resliced", _listed(texts)))
+    elif report.in_use:
+        found.append(Condition(ShareCondition.IN_USE, True, "OtherLayout", report.in_use))
     if yielded:
         text = f"older shares prepare devices that it selects too: {_listed(yielded)}"
         found.append(Condition(ShareCondition.OVERLAP, True, "SelectedTwice", text))

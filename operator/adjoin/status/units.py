@@ -1,4 +1,4 @@
-"""Parts of a share in numbers: how many there are, how many are free, and what of them is in use beyond what it gives.
+"""Parts of a share in numbers: how many there are, and how many are free.
 
 In come a share, the devices that it selects and who has what of them; out go counts, none ever negative. Nothing here
 decides who gets one.
@@ -6,11 +6,13 @@ decides who gets one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from adjoin_allocator.model import Device, DeviceID, PlacedShare, Share
-from adjoin_allocator.sharing import MILLI, left_milli, memory_bytes, shareable_bytes
+from adjoin_allocator.rulebook import rule_for
+from adjoin_allocator.sharing import MILLI
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import ShareMode, Standing
 
@@ -22,20 +24,10 @@ class Units:
     Attributes:
         units: How many there are or could be; None where that depends on which are asked for (partitions on demand).
         free: How many of these can be given out now, or None.
-        over: What is in use beyond what a device gives, in words.
     """
 
     units: int | None
     free: int | None
-    over: tuple[str, ...] = ()
-
-
-_NOUNS = {
-    ShareMode.TIME_SLICED: "slots",
-    ShareMode.MPS: "clients",
-    ShareMode.PARTITIONED: "partitions",
-    ShareMode.VIRTUAL_FUNCTIONS: "functions",
-}
 
 
 def count_units(
@@ -45,7 +37,6 @@ def count_units(
 
     Devices that are in the mode count first; others that could be brought into it, as far as `max_devices` allows.
     """
-    over: list[str] = []
     mine: list[tuple[int, int]] = []
     others: list[int] = []
     known = True
@@ -59,9 +50,6 @@ def count_units(
         known = known and gives is not None
         if own or (mode is not None and mode.share == share.name):
             used = _used(share, device, own)
-            if gives is not None and used > gives:
-                noun = _NOUNS.get(share.mode)
-                over += [f"{used}/{gives} {noun} of {device.node}/{device.id.device} are in use"] if noun else []
             free = max(0, (gives or 0) - used) if sound and len(own) == len(parts) else 0
             mine.append((gives or 0, free))
         elif not parts and mode is None and sound:
@@ -70,9 +58,9 @@ def count_units(
     more = sum(sorted(others, reverse=True)[:room])
     excess = share.max_devices is not None and len(mine) > share.max_devices
     if not known:
-        return Units(None, None, tuple(over))
+        return Units(None, None)
     free = 0 if excess else sum(free for _, free in mine) + more
-    return Units(sum(gives for gives, _ in mine) + more, free, tuple(over))
+    return Units(sum(gives for gives, _ in mine) + more, free)
 
 
 def capacity(share: Share, device: Device) -> int | None:
@@ -99,8 +87,5 @@ def _used(share: Share, device: Device, own: Sequence[PlacedShare]) -> int:
         case ShareMode.MPS if share.max_clients is not None:
             return len(own)
         case _:
-            memory = memory_bytes(device)
-            gives = shareable_bytes(share, memory) if memory is not None else 0
-            taken = sum(each.memory_bytes or 0 for each in own)
-            milli = sum(each.compute_milli or 0 for each in own)
-            return MILLI - left_milli(max(0, gives - taken), MILLI - milli, gives)
+            rule = rule_for(share, device)
+            return MILLI - rule.left_milli(rule.use(Counter(own).items()))

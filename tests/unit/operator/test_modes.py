@@ -13,7 +13,9 @@ from tests.support.objects import deviceclaim, deviceshare, node
 from tests.support.world import Ending, World
 
 from adjoin.decision import Decider
+from adjoin.facts import timestamp
 from adjoin.intents import Kind
+from adjoin_allocator.model import Mode, Slice
 
 Obj = dict[str, Any]
 TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
@@ -424,3 +426,201 @@ def test_the_steady_state_writes_nothing() -> None:
     decision = Decider().decide(world.view(), world.now)
     assert [step for intent in decision.intents for step in intent.steps] == []
     assert len(world.writes) == before
+
+
+# Partitions
+
+
+def h100(place: int) -> Obj:
+    device = card(place)
+    device["attributes"]["productName"] = "NVIDIA H100 80GB HBM3"
+    return device
+
+
+def sliced(*others: Obj, cards: int = 1) -> World:
+    world = World()
+    world.add(
+        static_pool({"n1": {"gpu": [h100(place) for place in range(cards)]}}, lifecycle=HOOKED), node("n1"), *others
+    )
+    return world
+
+
+def layout(**counts: int) -> Obj:
+    names = {"one": "1g.10gb", "two": "2g.20gb", "three": "3g.40gb", "seven": "7g.80gb"}
+    return {"layout": [{"profile": names[name], "count": count} for name, count in counts.items()]}
+
+
+def mig(name: str = "job-a", profile: str = "1g.10gb", share: str = "half", **fields: Any) -> Obj:
+    return deviceclaim(name, requests=[{"name": "gpu", "share": {"name": share, "profile": profile}}], **fields)
+
+
+def partitions(world: World, name: str = "half") -> list[tuple[str, int, int]]:
+    share = world.get(Kind.DEVICE_SHARE, name)
+    assert share is not None
+    (entry,) = share["status"]["placements"]
+    return [(each["profile"], each["start"], each["size"]) for each in entry.get("partitions") or ()]
+
+
+def test_c7_profile_place_and_parent_stand_in_the_status_before_a_hook_makes_the_partition() -> None:
+    dynamic = deviceshare(mode="Partitioned", partitioned={"dynamic": {"profiles": ["1g.10gb", "3g.40gb"]}})
+    world = sliced(dynamic, mig(profile="3g.40gb"))
+    seen: list[Any] = []
+
+    def end(job: Obj) -> Ending:
+        (device,) = devices(world)
+        seen.append((device["device"], device["share"]["profile"], device["share"]["start"], partitions(world)))
+        (given,) = told(job)["devices"]
+        key = given["share"]["part"]
+        return Ending(message=json.dumps({"parts": {key: {**given["share"], "id": "MIG-1"}}}))
+
+    world.hook = end
+    settle(world)
+    ((name, profile, start, recorded),) = seen
+    assert (name, profile) == ("gpu-0", "3g.40gb")
+    assert recorded == [("3g.40gb", start, 4)]
+    (given,) = told(world.ran[0])["devices"]
+    assert (given["share"]["start"], given["share"]["size"]) == (start, 4)
+    assert devices(world)[0]["share"]["id"] == "MIG-1"
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+    assert partitions(world) == []
+    assert told(world.ran[-1])["devices"][0]["share"]["id"] == "MIG-1"
+
+
+def test_hooks_are_told_of_the_whole_layout_with_its_places() -> None:
+    world = sliced(eager(mode="Partitioned", partitioned=layout(three=1, one=2)))
+    settle(world)
+    (given,) = told(world.ran[0])["devices"]
+    assert sorted(each["profile"] for each in given["share"]["layout"]) == ["1g.10gb", "1g.10gb", "3g.40gb"]
+    assert [(each["profile"], each["start"], each["size"]) for each in given["share"]["layout"]] == partitions(world)
+    assert "part" not in given["share"]
+
+
+def test_b12_slicing_anew_keeps_what_is_in_use_at_its_place_and_rebuilds_the_rest() -> None:
+    world = sliced(deviceshare(mode="Partitioned", partitioned=layout(one=2, two=1, three=1)), mig())
+    settle(world)
+    start = devices(world)[0]["share"]["start"]
+    before = len(world.ran)
+    world.change(Kind.DEVICE_SHARE, "half", {"spec": {"partitioned": layout(one=7)}})
+    settle(world)
+    assert len(partitions(world)) == 7
+    assert ("1g.10gb", start, 1) in partitions(world)
+    assert ran(world)[before:] == ["init gpu-0 mode half"]
+    (given,) = told(world.ran[-1])["devices"]
+    assert [(each["profile"], each["start"], each["size"]) for each in given["share"]["layout"]] == partitions(world)
+    assert condition(world, "InUse") is None
+    assert ledger(world) == {"gpu-0": "Ready"}
+
+
+def test_b12_slicing_anew_that_cannot_keep_what_is_in_use_is_refused_and_names_the_claim() -> None:
+    world = sliced(deviceshare(mode="Partitioned", partitioned=layout(one=2, two=1, three=1)), mig())
+    settle(world)
+    before, hooks = partitions(world), len(world.ran)
+    world.change(Kind.DEVICE_SHARE, "half", {"spec": {"partitioned": layout(seven=1)}})
+    settle(world)
+    assert partitions(world) == before
+    assert len(world.ran) == hooks
+    assert "team/job-a" in (condition(world, "InUse") or "")
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    settle(world)
+    assert partitions(world) == [("7g.80gb", 0, 8)]
+    assert condition(world, "InUse") is None
+
+
+def test_b14_a_card_in_one_mode_waits_for_its_users_before_another_one() -> None:
+    mps = deviceshare("mps", mode="MPS", mps={"maxClients": 4})
+    world = sliced(
+        mps, deviceshare(mode="Partitioned", partitioned=layout(one=7)), part("job-m", share="mps"), mig("job-p")
+    )
+    settle(world)
+    held = {name: state(world, name) for name in ("job-m", "job-p")}
+    assert sorted(held.values()) == ["Ready", "none"]
+    first = next(name for name, found in held.items() if found == "Ready")
+    second = "job-p" if first == "job-m" else "job-m"
+    world.delete(Kind.DEVICE_CLAIM, first)
+    settle(world)
+    assert state(world, second) == "Ready"
+    assert [line for line in ran(world) if " mode " in line] == [
+        f"cleanup gpu-0 mode {'mps' if first == 'job-m' else 'half'}"
+    ]
+
+
+def test_what_the_allocator_is_told_of_modes_is_what_statuses_record() -> None:
+    world = sliced(deviceshare(mode="Partitioned", partitioned=layout(seven=1), dwell="5m"), mig(profile="7g.80gb"))
+    settle(world)
+    share = world.get(Kind.DEVICE_SHARE, "half")
+    assert share is not None
+    (entry,) = share["status"]["placements"]
+    ((device, mode),) = Decider().decide(world.view(), world.now).snapshot.modes.items()
+    since = timestamp(entry["since"])
+    assert since is not None
+    assert (device.device, mode) == ("gpu-0", Mode("half", since + 300, (Slice("7g.80gb", 0, 8),)))
+
+
+def units(world: World, name: str = "half") -> tuple[Any, Any]:
+    share = world.get(Kind.DEVICE_SHARE, name)
+    assert share is not None
+    return share["status"].get("units"), share["status"].get("free")
+
+
+@pytest.mark.parametrize(
+    ("share", "claim", "before", "after"),
+    [
+        pytest.param({"mode": "TimeSliced", "timeSliced": {"slots": 4}}, {"slots": 3}, (8, 8), (8, 5), id="slots"),
+        pytest.param({"mode": "MPS", "mps": {"maxClients": 3}}, {"memory": "1Gi"}, (6, 6), (6, 5), id="clients"),
+        pytest.param({"mode": "MPS"}, {"compute": "250m"}, (2000, 2000), (2000, 1750), id="thousandths"),
+        pytest.param(
+            {"mode": "Partitioned", "partitioned": layout(one=7)},
+            {"profile": "1g.10gb"},
+            (14, 14),
+            (14, 13),
+            id="a layout",
+        ),
+        pytest.param(
+            {"mode": "TimeSliced", "timeSliced": {"slots": 4}, "maxDevices": 1},
+            {"slots": 3},
+            (4, 4),
+            (4, 1),
+            id="one card",
+        ),
+        pytest.param(
+            {"mode": "Partitioned", "partitioned": {"dynamic": {"profiles": ["1g.10gb"]}}},
+            {"profile": "1g.10gb"},
+            (None, None),
+            (None, None),
+            id="on demand there is no number",
+        ),
+    ],
+)
+def test_a_share_says_how_many_parts_there_are_and_are_free(share: Obj, claim: Obj, before: Any, after: Any) -> None:
+    world = sliced(deviceshare(**share), cards=2)
+    settle(world)
+    assert units(world) == before
+    world.add(deviceclaim(requests=[{"name": "gpu", "share": {"name": "half", **claim}}]))
+    settle(world)
+    assert units(world) == after
+
+
+def test_b11_a_share_made_smaller_evicts_nobody_and_gives_nothing_until_use_has_dropped() -> None:
+    slots = {"mode": "TimeSliced", "timeSliced": {"slots": 4}}
+    claims = [
+        deviceclaim(f"job-{n}", requests=[{"name": "gpu", "share": {"name": "half", "slots": 1}}]) for n in range(3)
+    ]
+    world = sliced(deviceshare(**slots), *claims)
+    settle(world)
+    world.change(Kind.DEVICE_SHARE, "half", {"spec": {"timeSliced": {"slots": 2}}})
+    settle(world)
+    assert [state(world, f"job-{n}") for n in range(3)] == ["Ready"] * 3
+    assert units(world) == (2, 0)
+    assert "3/2 slots" in (condition(world, "OverSubscribed") or "")
+    world.add(deviceclaim("job-3", requests=[{"name": "gpu", "share": {"name": "half", "slots": 1}}]))
+    settle(world)
+    assert state(world, "job-3") == "none"
+    for number in range(2):
+        world.delete(Kind.DEVICE_CLAIM, f"job-{number}")
+    settle(world)
+    assert state(world, "job-3") == "Ready"
+    assert condition(world, "OverSubscribed") is None
+    world.change(Kind.DEVICE_SHARE, "half", {"spec": {"timeSliced": {"slots": 6}}})
+    settle(world)
+    assert units(world) == (6, 4)

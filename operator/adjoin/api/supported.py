@@ -29,10 +29,7 @@ class Refused:
 
 REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
     Kind.DEVICE_POOL: (),
-    Kind.DEVICE_SHARE: (
-        Refused("spec.timeSliced.interval"),
-        Refused("spec.dwell"),
-    ),
+    Kind.DEVICE_SHARE: (Refused("spec.dwell"),),
     Kind.DEVICE_CLAIM: (),
 }
 
@@ -126,6 +123,7 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.maxDevices",
             "spec.mode",
             "spec.timeSliced.slots",
+            "spec.timeSliced.interval",
             "spec.fractional.reserve",
             "spec.fractional.minReserve",
             "spec.prepare",

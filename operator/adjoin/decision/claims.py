@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from adjoin.api.claim_status import HookPhase, Phase, ReleasedReason
 from adjoin.api.names import FINALIZER, NETWORKS_ANNOTATION
 from adjoin.api.pool_policy import DeliveryMode, Guard
+from adjoin.api.share import DeviceShareSpec
 from adjoin.decision.lost import forsaken, with_loss
 from adjoin.decision.made import holdings_of
 from adjoin.decision.passage import Passage, pass_on
@@ -51,7 +52,7 @@ from adjoin.lifecycle import (
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.results import ClaimPlan
-from adjoin_allocator.terms import DeviceType, ReplicaState, ShareMode, Standing
+from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
 
 CLAIM_WORDS_SECONDS = 10.0
 """How often a waiting claim's words may be brought up to date when nothing but their numbers changed."""
@@ -385,12 +386,12 @@ def _serve(
         return []
     layout = _layout(claim, pool)
     assignment = assign(claim, members, users, blocked, layout, scene.relations, scene.wanted(claim))
-    modes = {name: share.mode for name, share in scene.snapshot.shares.items()}
+    shares = {share.meta.name: share.share.spec for share in scene.view.shares.values()}
     made: list[Step] = []
     opened: list[Step] = []
     notices = list(assignment.notices)
     for member, pod in assignment.pairs:
-        cargo = _cargo(claim, member, pool, scene.inventory, modes)
+        cargo = _cargo(claim, member, pool, scene.inventory, shares)
         if cargo is None:
             continue
         networks, notice = _networks(pool, cargo, pod)
@@ -441,12 +442,12 @@ def _networks(pool: PoolFacts, cargo: Cargo, pod: PodFacts) -> tuple[str | None,
 
 
 def _cargo(
-    claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Inventory, modes: Mapping[str, ShareMode]
+    claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Inventory, shares: Mapping[str, DeviceShareSpec]
 ) -> Cargo | None:
     """What the replica hands over, or None when a device of it is not there today."""
     by_request: dict[str, list[Device]] = {request.name: [] for request in claim.claim.spec.requests}
     held: dict[str, list[Holding | None]] = {}
-    for each, holding in zip(_placed(member), holdings_of(member.entry, modes), strict=True):
+    for each, holding in zip(_placed(member), holdings_of(member.entry, shares), strict=True):
         device = inventory.device(member.node, inventory.current(member.node, each))
         if device is None or device.standing is Standing.MISSING:
             return None

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from adjoin.api.share import DeviceShareSpec
 from adjoin.decision.scene import Scene
 from adjoin.delivery import Holding, told_of_part
 from adjoin.facts import Raw
 from adjoin.holdings import read_placed
 from adjoin.lifecycle import Report, difference, part_keys, refusal
 from adjoin_allocator.model import PlacedDevice, Slice
-from adjoin_allocator.terms import ShareMode
 
 
 def _placed(entry: Raw) -> tuple[PlacedDevice, ...]:
@@ -75,8 +75,8 @@ def with_reports(entry: Raw, reports: Mapping[str, Report]) -> Raw:
     return {**entry, "devices": devices}
 
 
-def holdings_of(entry: Raw, modes: Mapping[str, ShareMode]) -> tuple[Holding | None, ...]:
-    """The part of each device that a replica has, None of a whole one. `modes` are those of the shares by name."""
+def holdings_of(entry: Raw, shares: Mapping[str, DeviceShareSpec]) -> tuple[Holding | None, ...]:
+    """The part of each device that a replica has, None of a whole one. `shares` are by name."""
     found: list[Holding | None] = []
     for each, raw in zip(_placed(entry), entry.get("devices") or (), strict=True):
         if each.share is None:
@@ -84,5 +84,7 @@ def holdings_of(entry: Raw, modes: Mapping[str, ShareMode]) -> tuple[Holding | N
             continue
         reported = raw["share"]
         identity, pipe = str(reported.get("id") or ""), str(reported.get("pipe") or "")
-        found.append(Holding(each.share, modes.get(each.share.name), identity, pipe))
+        spec = shares.get(each.share.name)
+        interval = spec.time_sliced.interval.value if spec is not None and spec.time_sliced is not None else ""
+        found.append(Holding(each.share, spec.mode if spec is not None else None, identity, pipe, interval))
     return tuple(found)

@@ -55,6 +55,7 @@ class Holding:
         share: How much of it.
         mode: How the device is divided, None where the DeviceShare is not there any more.
         id: Identity of the part, as a hook reported it, or "".
+        interval: How long a turn of it is (TimeSliced), or "".
         pipe: Where its MPS daemon is reached, as a hook reported it, or "".
     """
 
@@ -62,6 +63,7 @@ class Holding:
     mode: ShareMode | None = None
     id: str = ""
     pipe: str = ""
+    interval: str = ""
 
     @property
     def by_hardware(self) -> bool:

@@ -17,6 +17,7 @@ from adjoin.api.pool_policy import HealthAction, HealthRule
 from adjoin.delivery.events import Notice
 from adjoin.delivery.guard import GUARD_TAINT
 from adjoin.delivery.limits import Holding
+from adjoin.delivery.opaque import configs
 from adjoin.delivery.parts import Layout, LayoutError, deal
 from adjoin.facts import Binding, ClaimFacts, PodFacts, ResourceClaimFacts
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
@@ -221,10 +222,11 @@ def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str,
         for request, devices in hands
         for result in allocation_results(request, devices, cargo.pool, holder, cargo.bindings, cargo.excused)
     ]
+    told = configs((request, [(device, _part(cargo, request, device)) for device in given]) for request, given in hands)
     return {
         "status": {
             "allocation": {
-                "devices": {"results": results},
+                "devices": {"results": results, **({"config": told} if told else {})},
                 "nodeSelector": one_node(cargo.node),
                 # Without it kube-scheduler would add one when it binds, and be refused: the allocation is immutable.
                 "allocationTimestamp": rfc3339(now),
@@ -233,6 +235,12 @@ def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str,
             "reservedFor": [{"resource": "pods", "name": pod.meta.name, "uid": pod.meta.uid}],
         }
     }
+
+
+def _part(cargo: Cargo, request: str, device: Device) -> Holding | None:
+    """The part that a request holds of a device."""
+    held = zip(cargo.devices.get(request, ()), cargo.holdings.get(request, ()), strict=False)
+    return next((part for each, part in held if each.id == device.id), None)
 
 
 def _renew(found: ResourceClaimFacts) -> tuple[Step, ...]:

@@ -161,6 +161,9 @@ class AllocatedReplica(BaseModel):
     served: Annotated[Int, Field(ge=0)] | None = Field(
         default=None, description="How many pods had it and have ended. Absent: none."
     )
+    resized_at: Timestamp | None = Field(
+        default=None, description="When parts of it last got another size. Absent: never, or nothing had to be made."
+    )
     boot_id: Annotated[str, Field(max_length=64)] | None = Field(
         default=None, alias="bootID", description="Boot of the node for which it was prepared."
     )

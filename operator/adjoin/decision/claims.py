@@ -13,6 +13,7 @@ from adjoin.decision.lost import forsaken, with_loss
 from adjoin.decision.made import holdings_of
 from adjoin.decision.passage import Passage, pass_on
 from adjoin.decision.regain import RECLAIMED
+from adjoin.decision.resize import Resize, resized
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
 from adjoin.delivery import (
     Cargo,
@@ -58,7 +59,7 @@ CLAIM_WORDS_SECONDS = 10.0
 """How often a waiting claim's words may be brought up to date when nothing but their numbers changed."""
 
 
-def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
+def decide_claim(claim: ClaimFacts, scene: Scene, work: Work, resize: Resize | None = None) -> None:
     """Everything that one claim needs now, as one intent, and one for each pod that has to go."""
     meta, now = claim.meta, scene.now
     lost, evicted = scene.lost.get(meta.uid, {}), scene.evicted.get(meta.uid)
@@ -74,7 +75,7 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     standing = sorted((*(_renamed(member, scene.inventory) for member in found.members), *new), key=_index)
     troubles = _troubles(standing, scene.inventory.pools.get(pool_name), pool, scene)
     standing = [with_loss(member, troubles[member.index].absent, pool, scene, work) for member in standing]
-    standing = [_with_cause(member, troubles[member.index]) for member in standing]
+    standing = [resized(_with_cause(member, troubles[member.index]), resize, now) for member in standing]
     for trouble in troubles.values():
         work.wake(trouble.wake_at)
     passed = _pass_on(claim, standing, troubles, leaving, pool, scene, work)
@@ -104,6 +105,7 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
         released=released,
         failures=failures,
         waits=[each.waits for each in passed if each.waits],
+        resizing=resize.waits if resize is not None else (),
     )
     regained = scene.regained.get(meta.uid)
     patch = merge_patch(claim.status if regained is None else regained.stored, status)

@@ -17,6 +17,7 @@ from adjoin.decision.modes import Eager
 from adjoin.decision.pools import held, show_pool
 from adjoin.decision.quarantine import decide_quarantine
 from adjoin.decision.regain import regain
+from adjoin.decision.resize import decide_resizes
 from adjoin.decision.scene import ORDER_GUARD, Scene, Work
 from adjoin.decision.shares import Counted, count_share, decide_share
 from adjoin.delivery import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
@@ -167,16 +168,17 @@ class Decider:
         """Every claim that is not busy. One that needed nothing needs nothing while all that it depends on is the
         same."""
         settled: dict[str, Settled] = {}
+        resizes = decide_resizes(scene)
         for claim in sorted(scene.view.claims.values(), key=lambda each: (each.meta.created or 0.0, each.meta.uid)):
             uid = claim.meta.uid
             if uid in scene.view.busy:
                 continue
             known = self._settled.get(uid)
             nodes = known.nodes if known is not None and known.facts[0] is claim else nodes_of(claim)
-            facts = facts_of(claim, nodes, scene)
+            facts = facts_of(claim, nodes, scene, resizes.get(uid))
             if known is None or known.over(scene.now) or not same(known.facts, facts):
                 own = Work(scene.view.busy)
-                decide_claim(claim, scene, own)
+                decide_claim(claim, scene, own, resizes.get(uid))
                 work.take(own)
                 restless = own.withheld or not all(each.words for each in own.intents)
                 known = None if restless else Settled(facts, nodes, min(own.wakes, default=None), tuple(own.intents))

@@ -261,7 +261,9 @@ def errand_of(claim: ClaimFacts, entry: Raw, pool: PoolFacts, boot_id: str) -> E
         index=int(entry.get("index") or 0),
         device="",
         # Hooks run once in a hold on the devices, and once more for every pod that they are cleaned after.
-        allocation="/".join(str(entry[key]) for key in ("node", "allocatedAt", "served") if entry.get(key)),
+        allocation="/".join(
+            str(entry[key]) for key in ("node", "allocatedAt", "served", "resizedAt") if entry.get(key)
+        ),
         boot_id=boot_id,
         owner=pool.meta.uid,
     )

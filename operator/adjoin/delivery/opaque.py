@@ -1,7 +1,7 @@
 """What NVIDIA's DRA driver is told of parts, as configuration in the allocation.
 
-In come the requests of a ResourceClaim with the parts that they hold; out go entries of `allocation.devices.config`. The
-driver decodes them strictly, and turns time slices and MPS on only with its own feature gates (TimeSlicingSettings,
+In come the requests of a ResourceClaim with the parts that they hold; out go entries of `allocation.devices.config`.
+The driver decodes them strictly, and turns time slices and MPS on only with its own feature gates (TimeSlicingSettings,
 MPSSupport): so nothing is said where nothing is asked for. Other drivers are told nothing.
 
 Source: NVIDIA's driver, api/nvidia.com/resource/v1beta1 (GpuConfig, MigDeviceConfig, GpuSharing).

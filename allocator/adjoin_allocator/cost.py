@@ -6,7 +6,8 @@ compares the parts one after the other. Nothing here looks at a node or knows wh
 
 The objective of a node (all of it is minimised, in this order; `parts_of` has it as values):
 
-1. Latency alone: NUMA nodes that are used, then devices of these that are not free (busy neighbours);
+1. Latency alone: NUMA nodes that are used, then who shares the cards of which parts are taken, then devices of these
+   NUMA nodes that are not free (busy neighbours);
 2. per Preferred scope line, in the order of the list: the sum of ranks over its pairs, then the sum of `fine`; without
    any such line the same over the pairs of GPUs, then over GPU-RDMA pairs (IO: GPU-RDMA pairs first);
 3. Compute alone: wasted performance, see 8;
@@ -76,9 +77,12 @@ OF_THE_NODE = frozenset({Part.NODE_LOAD, Part.BLOCKS})
 """Parts that are the same for every choice in a node, so that a search need not carry them."""
 
 
-def parts_of(profile: Profile, strategy: Strategy) -> tuple[Part, ...]:
-    """The order in which the parts of the objective count."""
-    first = (Part.NUMA_NODES, Part.BUSY) if profile is Profile.LATENCY else ()
+def parts_of(profile: Profile, strategy: Strategy, parts: bool = False) -> tuple[Part, ...]:
+    """The order in which the parts of the objective count; `parts` where parts of devices are asked for."""
+    first: tuple[Part, ...] = (Part.NUMA_NODES, Part.BUSY) if profile is Profile.LATENCY else ()
+    if parts and first:
+        # Who shares the card is the nearest neighbour.
+        first = (Part.NUMA_NODES, Part.DEMAND, Part.BUSY)
     waste = (Part.WASTE,)
     early, late = (waste, ()) if profile is Profile.COMPUTE else ((), waste)
     where: tuple[Part, ...] = ()
@@ -86,7 +90,7 @@ def parts_of(profile: Profile, strategy: Strategy) -> tuple[Part, ...]:
         where = (Part.NODE_LOAD,)
     elif strategy is Strategy.SPREAD:
         where = (Part.NODE_LOAD, Part.NUMA_LOAD)
-    left = (Part.DEMAND, Part.WHOLE, Part.BLOCKS)
+    left = tuple(part for part in (Part.DEMAND, Part.WHOLE, Part.BLOCKS) if part not in first)
     return (*first, Part.DISTANCES, *early, *where, *left, *late, Part.PRIORITY)
 
 
@@ -221,7 +225,7 @@ def signature(
         scopes=tuple(scopes),
         attributes=tuple(attributes),
         slots=tuple(slots),
-        order=parts_of(profile, strategy),
+        order=parts_of(profile, strategy, any(request.share is not None for request in requests)),
         spread=strategy is Strategy.SPREAD,
         least=least,
     )

@@ -120,6 +120,8 @@ class Ledger:
         """Whose what was moved and how, for whose pod, and which version that was of; with a share a part of the device
         of that bit."""
         self._claims = Claims(())
+        self._indexes: Mapping[str, PoolIndex] = {}
+        """What the pools were brought to."""
         self._known: dict[ClaimUID, _Known] = {}
         self._hands: dict[tuple[str, int], list[tuple[Claim, _Entry]]] = {}
         """By pool and position what claims hold."""
@@ -131,10 +133,14 @@ class Ledger:
         """Brings the ledger to the snapshot. Nothing may be given away at this moment."""
         assert not self._journal, "a decision is under way"
         indexes = self._nodes.index(snapshot)
-        same = len(indexes) == len(self.pools) and all(
-            name in self.pools and (self.pools[name].index is index or self.pools[name].follow(index))
-            for name, index in indexes.items()
+        same = indexes is self._indexes or (
+            len(indexes) == len(self.pools)
+            and all(
+                name in self.pools and (self.pools[name].index is index or self.pools[name].follow(index))
+                for name, index in indexes.items()
+            )
         )
+        self._indexes = indexes
         # A device named twice, or a UID: then what one claim holds cannot be told from what another does.
         mixed = self.conflicts or len(self._known) != len(self._claims)
         if same and not mixed and self.parts.same(snapshot):

@@ -110,6 +110,8 @@ class Node:
         memory_bytes: Allocatable memory, likewise.
         cpu_used_milli: What bound pods that have not ended request of it.
         memory_used_bytes: Likewise.
+        cpu_load_milli: What everything on it really uses, as measured; None where nobody measures.
+        memory_load_bytes: Likewise.
     """
 
     name: str
@@ -123,6 +125,8 @@ class Node:
     memory_bytes: int | None = None
     cpu_used_milli: int = 0
     memory_used_bytes: int = 0
+    cpu_load_milli: int | None = None
+    memory_load_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -318,6 +322,8 @@ class Pool:
         tolerations: Node taints that the pool's pods are expected to tolerate.
         withheld: One message per driver pool whose ResourceSlice generation is incomplete (`gpu.nvidia.com/node-a: 1
         of 2 slices`).
+        withheld_kinds: For these messages the names of the devices that may be among what is not there; of one that is
+        not listed that may be any.
         unavailable: When set, nothing new is placed in this pool at all, and this is why.
         fabric: Levels of the network, coarse to fine.
         strategy: Where claims go among places that are equally near.
@@ -335,6 +341,7 @@ class Pool:
     matrices: Mapping[str, MatrixText]
     tolerations: tuple[Toleration, ...] = ()
     withheld: tuple[str, ...] = ()
+    withheld_kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unavailable: str = ""
     fabric: tuple[FabricLevel, ...] = ()
     strategy: Strategy = Strategy.LEAST_FRAGMENTATION

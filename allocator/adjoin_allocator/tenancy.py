@@ -220,6 +220,8 @@ class Accounts:
 
     def short(self, tenant: str, cost: Cost) -> tuple[str, ...]:
         """The device names of which quota and borrowing forbid a tenant this much more."""
+        if not self.pool.tenants:
+            return ()
         found = []
         for kind, milli in cost.items():
             room = self.room(tenant, kind) if milli else None

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from adjoin.api.quantity import milliseconds
 from adjoin.api.share import PlacementState
 from adjoin.environment import ShareFacts
-from adjoin.facts import Raw, timestamp
+from adjoin.facts import Raw, moment
 from adjoin.inventory import Inventory, device_key
 from adjoin_allocator.model import DeviceID, Mode, PlacedDevice, Slice
 
@@ -143,8 +143,8 @@ def _in_mode(share: ShareFacts, entry: Raw, inventory: Inventory) -> InMode:
         hardware_id=hardware,
         node=node,
         state=PlacementState(state) if state in _STATES else PlacementState.READY,
-        since=_moment(entry.get("since")),
-        idle_since=_moment(entry.get("idleSince")),
+        since=moment(entry.get("since")),
+        idle_since=moment(entry.get("idleSince")),
         slices=tuple(
             Slice(str(each.get("profile") or ""), int(each.get("start") or 0), int(each.get("size") or 0))
             for each in entry.get("partitions") or ()
@@ -161,10 +161,3 @@ def _today(node: str, device: DeviceID, hardware: str, inventory: Inventory) -> 
         if known is not None:
             return known
     return inventory.current(node, PlacedDevice("", device, hardware))
-
-
-def _moment(text: object) -> float | None:
-    try:
-        return timestamp(text) if isinstance(text, str) else None
-    except ValueError:
-        return None

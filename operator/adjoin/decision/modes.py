@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from adjoin.api.claim_status import HookPhase, HookStage
+from adjoin.api.names import job_of_hook_claim
 from adjoin.api.pool_policy import Guard, Hook
 from adjoin.api.quantity import milliseconds
 from adjoin.api.share import PlacementState, Prepare
@@ -377,16 +378,24 @@ def _through(
         return Verdict.SUCCEEDED, runs
     obstacle = _obstacle(each, device, scene)
     errand = errand_of_mode(each, pool, scene.boot_ids.get(each.node, ""))
-    occupied = [one.meta.name for one in scene.relations.hook_claims.get(each.today, ())]
+    occupied = [job_of_hook_claim(one.meta.name) for one in scene.relations.hook_claims.get(each.today, ())]
     progress = advance(
-        errand, stage, hooks, runs, scene.relations.workshop, scene.now, paused=bool(obstacle), occupied=occupied
+        errand,
+        stage,
+        hooks,
+        runs,
+        scene.relations.workshop,
+        scene.now,
+        paused=bool(obstacle),
+        occupied=occupied,
+        rejections=scene.view.rejections,
     )
     if progress.wake_at is not None:
         found.wakes.append(progress.wake_at)
     if progress.begin is not None and device is not None:
         found.tasks.append(_task(each, errand, progress.begin, hooks, device, pool, case))
     if progress.trouble:
-        found.notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.trouble))
+        found.notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.troubled))
     if progress.verdict is not Verdict.SUCCEEDED and (obstacle or progress.trouble):
         found.waits.append(f"{each.device} on {each.node}: {obstacle or progress.trouble}")
     found.notices += _failures(each, stage, runs, progress.runs)

@@ -42,7 +42,7 @@ class Member:
         lost: The device or devices that an older holder has too, in words; empty for a sound replica.
         leaving: It does not stay: once nobody has anything of it any more, its devices are cleaned and it goes.
         runs: What is recorded of hooks on its devices.
-        cause: Why it is given up although its node is well, in words, or "".
+        cause: Why it is given up, as one word and as a sentence, or empty.
     """
 
     index: int
@@ -52,7 +52,7 @@ class Member:
     lost: str = ""
     leaving: bool = False
     runs: tuple[Run, ...] = ()
-    cause: str = ""
+    cause: tuple[str, str] | tuple[()] = ()
 
     @property
     def node(self) -> str:

@@ -124,6 +124,31 @@ class Node:
     memory_used_bytes: int = 0
 
 
+Counted = Mapping[str, Mapping[str, Quantity]]
+"""Amounts by counter set and counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """In which amounts a capacity may be consumed (`requestPolicy` of a capacity, KEP-5075); whole numbers.
+
+    Either `values` or the range counts, which Kubernetes sees to; without both every amount will do.
+
+    Attributes:
+        default: What is consumed where nothing is asked for; None: all of it.
+        values: The amounts that there are, ascending; what is asked for is rounded up to the next of them.
+        least: The least amount of a range, or None.
+        most: The greatest, or None.
+        step: Amounts are `least` and whole steps above it; None: any.
+    """
+
+    default: int | None = None
+    values: tuple[int, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    step: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
     """One device of one DevicePool on one node. Satisfies the evaluator's `DeviceView`.
@@ -142,6 +167,11 @@ class Device:
         standing: Whether it can be given out now.
         standing_detail: For a standing other than Offered, why, in words for a message (`taint gpu.nvidia.com/xid=31`).
         allow_multiple_allocations: As the driver publishes it.
+        memory_policy: In which amounts its memory may be consumed, where it may be in several allocations.
+        consumes: What it takes of the driver's counters while somebody has it, by counter set and counter.
+        counters: What those counter sets hold in all, likewise; a set that is not in it holds as much as the greatest
+            of its devices takes.
+        outside: What is taken of them by holders of devices that are not in the inventory.
     """
 
     id: DeviceID
@@ -157,6 +187,10 @@ class Device:
     standing: Standing = Standing.OFFERED
     standing_detail: str = ""
     allow_multiple_allocations: bool = False
+    memory_policy: RequestPolicy | None = None
+    consumes: Counted = field(default_factory=dict)
+    counters: Counted = field(default_factory=dict)
+    outside: Counted = field(default_factory=dict)
 
     @property
     def driver(self) -> str:
@@ -430,15 +464,24 @@ class PlacedShare:
     vf: int | None = None
 
 
+Consumed = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+"""Whole amounts by counter set and counter, both in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedDevice:
     """A device that a replica holds, whole or in part, under the request it was given for (`gpu`, or `gpu/half` for an
-    alternative)."""
+    alternative).
+
+    Attributes:
+        consumed: What it takes of the driver's counters, as it was when it was given.
+    """
 
     request: str
     id: DeviceID
     hardware_id: str = ""
     share: PlacedShare | None = None
+    consumed: Consumed = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ def _smallest(
     searches = SEARCHES
     for short, sort, position in _candidates(placer, ask):
         view = ledger.index.views[position]
-        wanted = _union(sort.eligible) & view.offered
+        wanted = view.shape.rivals(_union(sort.eligible)) & view.offered
         hands = list(_hands(placer, ask.pool, position, mine, given))
         usable = [
             hand
@@ -228,7 +228,7 @@ def _freed(ledger: PoolLedger, position: int, hands: Sequence[Hand], chosen: Seq
             held |= hand.mask
         elif not ending:
             held |= hand.mask & ~hand.back
-    return ledger.index.views[position].offered & ~held
+    return ledger.index.views[position].state(held)
 
 
 def _union(masks: Sequence[int]) -> int:

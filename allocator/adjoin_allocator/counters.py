@@ -18,12 +18,13 @@ what is left is rounded down to that, which changes no sum.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import gcd, lcm
+from math import ceil, gcd, lcm
 
-from adjoin_allocator.model import Consumed, Device
+from adjoin_allocator.model import Consumed, CounterUse, Device, SetUse
 from adjoin_allocator.wiring import bits
 
 MILLI = 1000
@@ -64,7 +65,7 @@ class Counters:
         budgets: The counters that could run out.
         cards: Disjoint masks of devices that share counters: each is one piece of hardware. A device that consumes
             nothing is in none.
-        portions: By device its largest part of a counter, in thousandths rounded up; 1000 for one without counters.
+        portions: By device its largest part of the card, in thousandths rounded up; 1000 for one without counters.
     """
 
     size: int
@@ -217,20 +218,47 @@ def counters_key(devices: Sequence[Device]) -> Key | None:
         if device.consumes:
             cards[card_of[at]] = cards.get(card_of[at], 0) | 1 << at
     budgets: list[Budget] = []
-    portions = [Fraction(0) if device.consumes else Fraction(1) for device in devices]
     for (_, _, name), counters in takers.items():
         for counter, taken in counters.items():
             one = devices[taken[0][0]]
             total = _total(one, name, counter, taken)
             outside = one.outside.get(name, {}).get(counter)
             left = total - (outside.value if outside is not None else 0)
-            for at, takes in taken:
-                portions[at] = max(portions[at], min(Fraction(1), takes / total) if total > 0 else Fraction(1))
             if sum(takes for _, takes in taken) > left:
                 budgets.append(_budget(left, [each for each in taken if each[1] > 0]))
-    milli = tuple(max(1, -(-each * MILLI // 1)) for each in portions)
+    milli = tuple(_portion(device) for device in devices)
     ordered = tuple(sorted(dict.fromkeys(budgets), key=lambda budget: (budget.amounts, budget.left)))
     return len(devices), ordered, tuple(cards[card] for card in sorted(cards)), milli
+
+
+def _portion(device: Device) -> int:
+    """The largest part of a counter set that a device takes, in thousandths rounded up.
+
+    Counters that differ in their number alone (`memory-slice-0`, `memory-slice-1`) are one amount. One of which there
+    is but a single unit is no measure (whoever needs the only decoder does not need the card), unless there is nothing
+    else.
+    """
+    largest: Fraction | None = None
+    for name, amounts in device.consumes.items():
+        totals = device.counters.get(name, {})
+        taken: dict[str, Fraction] = {}
+        there: dict[str, Fraction] = {}
+        for counter, total in totals.items():
+            group = _NUMBER.sub("#", counter)
+            there[group] = there.get(group, Fraction(0)) + total.value
+        for counter, amount in amounts.items():
+            group = _NUMBER.sub("#", counter)
+            taken[group] = taken.get(group, Fraction(0)) + amount.value
+        for group, part in taken.items():
+            whole = there.get(group, Fraction(0))
+            if whole > 1:
+                largest = max(largest or Fraction(0), part / whole)
+    if not device.consumes or largest is None:
+        return MILLI
+    return max(1, min(MILLI, ceil(largest * MILLI)))
+
+
+_NUMBER = re.compile(r"[0-9]+")
 
 
 def _total(device: Device, name: str, counter: str, taken: Sequence[tuple[int, Fraction]]) -> Fraction:
@@ -253,7 +281,7 @@ def consumed_by(device: Device) -> Consumed:
     if not device.consumes:
         return ()
     return tuple(
-        (name, tuple((counter, amount.as_int()) for counter, amount in sorted(amounts.items())))
+        SetUse(name, tuple(CounterUse(counter, amount.as_int()) for counter, amount in sorted(amounts.items())))
         for name, amounts in sorted(device.consumes.items())
     )
 

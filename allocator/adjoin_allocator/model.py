@@ -464,8 +464,22 @@ class PlacedShare:
     vf: int | None = None
 
 
-Consumed = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
-"""Whole amounts by counter set and counter, both in order."""
+class CounterUse(NamedTuple):
+    """How much is taken of one counter."""
+
+    counter: str
+    amount: int
+
+
+class SetUse(NamedTuple):
+    """What is taken of a counter set, by counter in order."""
+
+    counter_set: str
+    uses: tuple[CounterUse, ...]
+
+
+Consumed = tuple[SetUse, ...]
+"""What is taken of counter sets, these in order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ what is left is rounded down to that, which changes no sum.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import ceil, gcd, lcm
@@ -286,6 +286,6 @@ def consumed_by(device: Device) -> Consumed:
     )
 
 
-def recorded(consumed: Consumed) -> Mapping[str, Mapping[str, int]]:
+def recorded(consumed: Consumed) -> dict[str, dict[str, int]]:
     """A record as it stands in a status."""
-    return {name: dict(amounts) for name, amounts in consumed}
+    return {each.counter_set: {use.counter: use.amount for use in each.uses} for each in consumed}

@@ -361,9 +361,18 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
         for replica in claim.placed
         for device in replica.devices
     }
+    counted = {
+        device.id
+        for claim in claims.values()
+        for replica in claim.placed
+        for device in replica.devices
+        if device.consumed
+    }
     for id_, (claim, hardware) in placed.items():
         twin = elsewhere.get(hardware)
-        for other in (*inventory.excluded_by(id_)[1:], *((twin,) if twin is not None else ())):
+        # What takes counters by its record keeps nothing else from anybody.
+        beside = () if id_ in counted else inventory.excluded_by(id_)[1:]
+        for other in (*beside, *((twin,) if twin is not None else ())):
             if other not in placed:
                 holds.setdefault(other, Hold(HoldKind.FOREIGN, f"DeviceClaim {claim.namespace}/{claim.name}"))
     return holds

@@ -143,7 +143,9 @@ def assert_counters(snapshot: Snapshot, plan: Plan) -> None:
     if not any(device.consumes for device in devices.values()):
         return
     before: set[DeviceID] = {device for device in snapshot.holds if device in devices}
-    before |= {held.id for claim in snapshot.claims for one in claim.placed for held in one.devices if held.id in devices}
+    before |= {
+        held.id for claim in snapshot.claims for one in claim.placed for held in one.devices if held.id in devices
+    }
     given = [each for answer in plan.claims.values() for placement in answer.placements for each in placement.devices]
     for each in given:
         assert each.consumed == consumed_by(devices[each.id]), f"{each.id} records {each.consumed}"

@@ -79,7 +79,8 @@ class PoolReport:
             notes.append(f"{_count(self.remote, 'device')} not local to one node and therefore not offered")
         if self.parts:
             notes.append(
-                f"{_count(self.parts, 'part')} of a larger device and not offered: parts are not supported yet"
+                f"{_count(self.parts, 'part')} of a larger device of the same name and not offered: what selects parts "
+                "alone has them"
             )
         if self.beyond:
             notes.append(f"{_count(self.beyond, 'device')} counted beyond {COUNTED} a node and not offered")

@@ -122,7 +122,10 @@ def _smallest(
     searches = SEARCHES
     for short, sort, position in _candidates(placer, ask):
         view = ledger.index.views[position]
-        wanted = view.shape.rivals(_union(sort.eligible)) & view.offered
+        wanted = _union(sort.eligible) & view.offered
+        if view.shape.counters is not None:
+            # Whoever has something of the same card is in the way too, also of what is published no more.
+            wanted = view.shape.rivals(wanted)
         hands = list(_hands(placer, ask.pool, position, mine, given))
         usable = [
             hand

@@ -48,15 +48,16 @@ NO_CARDS = Cards({}, {}, frozenset())
 def share_out(driver_pool: DriverPool, devices: Iterable[PublishedDevice], wanted: Wanted) -> Cards:
     """Decides who has what of the cards on a node."""
     counted = [device for device in devices if device.consumes]
+    parts = frozenset(device.name for device in counted if device.name in driver_pool.parts or is_partition(device))
     whole: dict[str, set[int]] = {}
     first: dict[str, int] = {}
     matches = {device.name: [at for at, (_, offer) in enumerate(wanted) if offer.matches(device)] for device in counted}
     for device in counted:
-        if device.name not in driver_pool.parts:
+        if device.name not in parts:
             for name in device.consumes:
                 whole.setdefault(name, set()).update(matches[device.name])
     for device in counted:
-        partition = device.name in driver_pool.parts
+        partition = device.name in parts
         mine = [
             at
             for at in matches[device.name]
@@ -76,8 +77,14 @@ def share_out(driver_pool: DriverPool, devices: Iterable[PublishedDevice], wante
     return Cards(
         owners={name: wanted[at] for name, at in first.items()},
         whole={name: frozenset(ranks) for name, ranks in whole.items()},
-        parts=driver_pool.parts,
+        parts=parts,
     )
+
+
+def is_partition(device: PublishedDevice) -> bool:
+    """Whether a device says that it is a partition: one may take all that its card has."""
+    said = (device.attributes.get(f"{device.driver}/{name}") for name in ("profile", "parentUUID"))
+    return any(said) or device.attributes.get(f"{device.driver}/type") == "mig"
 
 
 def memory_policy(device: PublishedDevice) -> RequestPolicy | None:

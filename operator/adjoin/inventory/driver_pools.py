@@ -102,8 +102,8 @@ def _layered(devices: Iterable[PublishedDevice]) -> bool:
 
 def same_hardware(one: PublishedDevice, other: PublishedDevice) -> bool:
     """Whether two devices of one driver on one node cannot be in use at once whatever counters say: one is a part of
-    the other, or they are two faces of one card (as a GPU and as a function for virtual machines). Of devices that take of
-    the same counters these tell what can be used side by side.
+    the other, or they are two faces of one card (as a GPU and as a function for virtual machines). Of devices that take
+    of the same counters these tell what can be used side by side.
     """
     if _share_counters(one, other):
         return False

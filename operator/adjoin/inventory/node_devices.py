@@ -72,7 +72,7 @@ class NodeDevices:
         devices: Devices of all pools, without those that are only known from a claim.
         identities: What identifies each.
         overlaps: Devices that were selected a second time.
-        parts: By pool how many parts of devices it selects under the name that has the whole: they are nobody's.
+        parts: By pool how many parts of devices it selects under the name that has the whole.
     """
 
     devices: tuple[Device, ...]

@@ -10,7 +10,7 @@ given (an unhealthy one takes no counters). All others are in somebody's hands a
 out of a state, or puts some back, says the right thing about the counters too; only which devices can be given *now*
 has to be asked (`usable`).
 
-Devices in quarantine, and missing ones, are in somebody's hands: what is left of them may still be on the card.
+Devices in quarantine are in somebody's hands: what is left of them may still be on the card.
 
 Amounts are made whole numbers by their common denominator and divided by what all amounts of a counter have in common;
 what is left is rounded down to that, which changes no sum.

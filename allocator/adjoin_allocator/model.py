@@ -167,7 +167,8 @@ class Device:
         standing: Whether it can be given out now.
         standing_detail: For a standing other than Offered, why, in words for a message (`taint gpu.nvidia.com/xid=31`).
         allow_multiple_allocations: As the driver publishes it.
-        memory_policy: In which amounts its memory may be consumed, where it may be in several allocations.
+        policies: In which amounts its capacities may be consumed where it may be in several allocations, by fully
+            qualified name; any amount will do of one that has none.
         consumes: What it takes of the driver's counters while somebody has it, by counter set and counter.
         counters: What those counter sets hold in all, likewise; a set that is not in it holds as much as the greatest
             of its devices takes.
@@ -187,7 +188,7 @@ class Device:
     standing: Standing = Standing.OFFERED
     standing_detail: str = ""
     allow_multiple_allocations: bool = False
-    memory_policy: RequestPolicy | None = None
+    policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
     consumes: Counted = field(default_factory=dict)
     counters: Counted = field(default_factory=dict)
     outside: Counted = field(default_factory=dict)

@@ -166,7 +166,7 @@ class Bits(Mapping[DeviceID, int]):
 
 _STANDINGS = tuple(Standing)
 
-IDLE = (Standing.UNHEALTHY, Standing.WITHHELD, Standing.UNGUARDED)
+IDLE = (Standing.UNHEALTHY, Standing.WITHHELD, Standing.UNGUARDED, Standing.MISSING)
 """Standings of devices that take no counters while nobody has them."""
 
 _Interned = TypeVar("_Interned", bound=Hashable)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adjoin.api.claim_status import HookPhase, Phase, ReleasedReason
@@ -47,7 +47,7 @@ from adjoin.lifecycle import (
     review,
 )
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
-from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, Pool
+from adjoin_allocator.model import ClaimUID, Device, DeviceID, Node, PlacedDevice, PlacedShare, Pool
 from adjoin_allocator.results import ClaimPlan
 from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
 
@@ -387,7 +387,7 @@ def _serve(
     opened: list[Step] = []
     notices = list(assignment.notices)
     for member, pod in assignment.pairs:
-        cargo = _cargo(claim, member, pool, scene.inventory)
+        cargo = _cargo(claim, member, pool, scene)
         if cargo is None:
             continue
         networks, notice = _networks(pool, cargo, pod)
@@ -437,14 +437,19 @@ def _networks(pool: PoolFacts, cargo: Cargo, pod: PodFacts) -> tuple[str | None,
         return None, Notice(error.reason, f"{text}; the pod waits", warning=True, key=pool.meta.uid)
 
 
-def _cargo(claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Inventory) -> Cargo | None:
+def _cargo(claim: ClaimFacts, member: Member, pool: PoolFacts, scene: Scene) -> Cargo | None:
     """What the replica hands over, or None when a device of it is not there today."""
+    inventory = scene.inventory
     by_request: dict[str, list[Device]] = {request.name: [] for request in claim.claim.spec.requests}
+    shares: dict[str, list[PlacedShare | None]] = {}
     for each in _placed(member):
         device = inventory.device(member.node, inventory.current(member.node, each))
         if device is None or device.standing is Standing.MISSING:
             return None
-        by_request.setdefault(each.request.partition("/")[0], []).append(device)
+        request = each.request.partition("/")[0]
+        by_request.setdefault(request, []).append(device)
+        shares.setdefault(request, []).append(each.share)
+    divided = {request: tuple(parts) for request, parts in shares.items() if any(parts)}
     devices = {request: tuple(group) for request, group in by_request.items()}
     ids = (device.id for group in by_request.values() for device in group)
     bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
@@ -458,10 +463,31 @@ def _cargo(claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Invent
         guarded=pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE,
         bindings=bindings,
         parts=shared,
+        shares=divided,
+        alone=_alone(claim, member, devices, divided, scene) if divided else frozenset(),
         excused=excuses(pool.pool.spec.health.rules),
         beside=inventory.devices.get(member.node, ()),
         wired=inventory.pools.get(pool.meta.name),
     )
+
+
+def _alone(
+    claim: ClaimFacts,
+    member: Member,
+    devices: Mapping[str, tuple[Device, ...]],
+    divided: Iterable[str],
+    scene: Scene,
+) -> frozenset[DeviceID]:
+    """Of the devices that a replica has parts of, those of which nobody else has anything. O(claims)."""
+    mine = {device.id for request in divided for device in devices[request]}
+    others = {
+        device.id
+        for each in scene.snapshot.claims
+        for replica in each.placed
+        if (each.uid, replica.index) != (claim.meta.uid, member.index)
+        for device in replica.devices
+    }
+    return frozenset(mine - others - scene.snapshot.holds.keys())
 
 
 def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:

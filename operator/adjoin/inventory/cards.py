@@ -14,7 +14,7 @@ from adjoin.facts import PublishedDevice
 from adjoin.inventory.driver_pools import DriverPool
 from adjoin.inventory.pools import Offer, PoolRules
 from adjoin_allocator.cel import Quantity
-from adjoin_allocator.model import Consumed, RequestPolicy
+from adjoin_allocator.model import Consumed
 
 Wanted = Sequence[tuple[PoolRules, Offer]]
 
@@ -85,11 +85,6 @@ def is_partition(device: PublishedDevice) -> bool:
     """Whether a device says that it is a partition: one may take all that its card has."""
     said = (device.attributes.get(f"{device.driver}/{name}") for name in ("profile", "parentUUID"))
     return any(said) or device.attributes.get(f"{device.driver}/type") == "mig"
-
-
-def memory_policy(device: PublishedDevice) -> RequestPolicy | None:
-    """In which amounts the device's memory may be consumed; None where any will do."""
-    return device.policies.get(f"{device.driver}/memory")
 
 
 def as_counters(consumed: Consumed) -> Mapping[str, Mapping[str, Quantity]]:

@@ -14,7 +14,7 @@ from adjoin.api.defaults import device_of
 from adjoin.api.names import DRIVER
 from adjoin.facts import ClaimFacts, PublishedDevice
 from adjoin.holdings import read_placed
-from adjoin.inventory.cards import as_counters, memory_policy
+from adjoin.inventory.cards import as_counters
 from adjoin.inventory.changes import changed_keys
 from adjoin.inventory.driver_pools import DriverPool
 from adjoin.inventory.identity import Identity, identify, spelled
@@ -193,7 +193,7 @@ def _unoffered(
                 standing=Standing.WITHHELD,
                 standing_detail=detail,
                 allow_multiple_allocations=published.allow_multiple_allocations,
-                memory_policy=memory_policy(published),
+                policies=published.policies,
                 consumes=as_counters(placed.consumed) or published.consumes,
             )
         if driver_pool.problem:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from adjoin.api.names import DRIVER
 from adjoin.facts import PublishedDevice
-from adjoin.inventory.cards import NO_CARDS, memory_policy, share_out
+from adjoin.inventory.cards import NO_CARDS, share_out
 from adjoin.inventory.driver_pools import DriverPool, parent_of, same_hardware, uuid_of
 from adjoin.inventory.identity import Identity, identify
 from adjoin.inventory.pools import Offer, PoolRules, counted_devices
@@ -289,7 +289,7 @@ def _device(
         standing=standing[0],
         standing_detail=standing[1],
         allow_multiple_allocations=each.published.allow_multiple_allocations,
-        memory_policy=memory_policy(each.published),
+        policies=each.published.policies,
         consumes=each.published.consumes,
         counters=driver_pool.counters if driver_pool is not None and each.published.consumes else {},
     )

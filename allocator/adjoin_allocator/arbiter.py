@@ -96,12 +96,15 @@ class Arbiter:
         """Finds a place for a unit, or the way to one."""
         pool, claim = unit.pool, unit.claim
         need = unit.need
-        mine = [held for held in self._holds.of(pool) if held.claim is claim and not held.reservation]
-        self._lift(mine)
+        holds = self._holds.of(pool)
+        mine = [held for held in holds if held.claim is claim and not held.reservation] if holds else []
+        if mine:
+            self._lift(mine)
         placements = self._placed(unit, unit.attempt) or self._placed_with_held(unit)
         if placements:
-            self._done.setdefault(claim.uid, set()).update(one.index for one in placements)
-            self._restore([held for held in mine if self._holds.intact(held)], mine)
+            self._done.setdefault(claim.uid, set()).update([one.index for one in placements])
+            if mine:
+                self._restore([held for held in mine if self._holds.intact(held)], mine)
             whole = unit.single or len(placements) == len(unit.indexes)
             return (
                 Served(placements)
@@ -133,8 +136,8 @@ class Arbiter:
 
     def settle(self, claim: Claim, missing: Iterable[int]) -> None:
         """All of a claim has been served, and these replicas have no place: what was promised to others is free."""
-        left = set(missing)
-        for held in list(self._holds.of(claim.pool)):
+        left, holds = set(missing), self._holds.of(claim.pool)
+        for held in list(holds) if holds else ():
             if held.claim is claim and held.nominations and not left & {one.index for one in held.nominations}:
                 self._withdraw(held)
 
@@ -202,7 +205,8 @@ class Arbiter:
                 return None
             self._refused, cost = None, self._cost(placements)
         accounts.give(tenant, cost)
-        self._booked[unit.claim.uid] = added(self._booked.get(unit.claim.uid, {}), cost)
+        booked = self._booked.get(unit.claim.uid)
+        self._booked[unit.claim.uid] = added(booked, cost) if booked else cost
         return tuple(placements)
 
     def _placed_with_less(self, unit: Unit) -> Sequence[Placement] | None:

@@ -6,13 +6,14 @@ compares the parts one after the other. Nothing here looks at a node or knows wh
 
 The objective of a node (all of it is minimised, in this order; `parts_of` has it as values):
 
-1. Latency alone: NUMA nodes that are used, then devices of these that are not free (busy neighbours);
+1. Latency alone: NUMA nodes that are used, then who shares the cards of which parts are taken, then devices of these
+   NUMA nodes that are not free (busy neighbours);
 2. per Preferred scope line, in the order of the list: the sum of ranks over its pairs, then the sum of `fine`; without
    any such line the same over the pairs of GPUs, then over GPU-RDMA pairs (IO: GPU-RDMA pairs first);
 3. Compute alone: wasted performance, see 8;
 4. Pack: how much of the node is free; Spread: how much of the node is not free, then the same of the NUMA nodes of the
    chosen devices, added up over these;
-5. where devices share counters: what others lose of the cards (`counters`), the largest partitions first;
+5. where devices share counters: what others lose of the cards (`budgets`), the largest partitions first;
    then what others lose: places that they need, nearness that they prefer, places that are asked for (`demand`); 0 when
    nobody else asks for anything;
 6. what is no longer whole: devices in NVLink islands, then switches, root complexes, NUMA nodes, the node that were
@@ -78,9 +79,14 @@ OF_THE_NODE = frozenset({Part.NODE_LOAD, Part.BLOCKS})
 """Parts that are the same for every choice in a node, so that a search need not carry them."""
 
 
-def parts_of(profile: Profile, strategy: Strategy, counted: bool = False) -> tuple[Part, ...]:
-    """The order in which the parts of the objective count; `counted`: some devices share counters."""
-    first = (Part.NUMA_NODES, Part.BUSY) if profile is Profile.LATENCY else ()
+def parts_of(profile: Profile, strategy: Strategy, parts: bool = False, counted: bool = False) -> tuple[Part, ...]:
+    """The order in which the parts of the objective count; `parts` where parts of devices are asked for, `counted`
+    where some devices share counters.
+    """
+    first: tuple[Part, ...] = (Part.NUMA_NODES, Part.BUSY) if profile is Profile.LATENCY else ()
+    if parts and first:
+        # Who shares the card is the nearest neighbour.
+        first = (Part.NUMA_NODES, Part.DEMAND, Part.BUSY)
     waste = (Part.WASTE,)
     early, late = (waste, ()) if profile is Profile.COMPUTE else ((), waste)
     where: tuple[Part, ...] = ()
@@ -89,6 +95,7 @@ def parts_of(profile: Profile, strategy: Strategy, counted: bool = False) -> tup
     elif strategy is Strategy.SPREAD:
         where = (Part.NODE_LOAD, Part.NUMA_LOAD)
     left = (*((Part.CARDS,) if counted else ()), Part.DEMAND, Part.WHOLE, Part.BLOCKS)
+    left = tuple(part for part in left if part not in first)
     return (*first, Part.DISTANCES, *early, *where, *left, *late, Part.PRIORITY)
 
 
@@ -224,7 +231,7 @@ def signature(
         scopes=tuple(scopes),
         attributes=tuple(attributes),
         slots=tuple(slots),
-        order=parts_of(profile, strategy, counted),
+        order=parts_of(profile, strategy, any(request.share is not None for request in requests), counted),
         spread=strategy is Strategy.SPREAD,
         least=least,
     )

@@ -55,11 +55,11 @@ class Desk:
         same = claim.requests == gang.claim.requests and claim.affinity == gang.claim.affinity
         asks = gang.asks
         if not same:
-            shares = self.placer.ledger.parts.shares
+            parts = self.placer.ledger.parts
             asks = tuple(
                 self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile)
                 for way in ways(claim.requests)
-                if share_refusal(claim, way, shares) is None
+                if share_refusal(claim, way, parts.shares, parts.refusal) is None
             )
         present = {one.index for one in claim.placed if one.index not in gang.missing}
         return gang_of(self.placer, claim, asks, [at for at in claim.members if at not in present])

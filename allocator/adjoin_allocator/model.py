@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
 from adjoin_allocator.cel import AttributeValue, Quantity, Selector
+from adjoin_allocator.geometry import Entry
 from adjoin_allocator.terms import (
     DeviceType,
     HoldKind,
@@ -109,6 +110,8 @@ class Node:
         memory_bytes: Allocatable memory, likewise.
         cpu_used_milli: What bound pods that have not ended request of it.
         memory_used_bytes: Likewise.
+        cpu_load_milli: What everything on it really uses, as measured; None where nobody measures.
+        memory_load_bytes: Likewise.
     """
 
     name: str
@@ -122,6 +125,8 @@ class Node:
     memory_bytes: int | None = None
     cpu_used_milli: int = 0
     memory_used_bytes: int = 0
+    cpu_load_milli: int | None = None
+    memory_load_bytes: int | None = None
 
 
 Counted = Mapping[str, Mapping[str, Quantity]]
@@ -270,25 +275,6 @@ class Aging:
     max: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRow:
-    """Where a partition of one profile may lie on a device.
-
-    Attributes:
-        profile: Name of the profile.
-        starts: First memory slices at which it may begin.
-        size: Memory slices that it takes.
-        compute: Compute slices that it takes.
-        most: Most of it on one device; None: as many as fit.
-    """
-
-    profile: str
-    starts: tuple[int, ...]
-    size: int
-    compute: int
-    most: int | None = None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Share:
     """A DeviceShare as far as placing depends on it.
@@ -327,9 +313,35 @@ class Share:
     max_clients: int | None = None
     layout: Mapping[str, int] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()
-    table: tuple[PartitionRow, ...] = ()
+    table: tuple[Entry, ...] = ()
     functions: int = 0
     refusal: str = ""
+
+
+class Slice(NamedTuple):
+    """A partition that exists on a device: its profile, its first memory slice and how many it takes."""
+
+    profile: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a device that is not whole has been made into, as the shares' statuses record it.
+
+    Attributes:
+        share: The DeviceShare in whose mode it is.
+        until: Until when it serves no other share and is not given whole (seconds since the epoch); None: until
+            somebody needs it.
+        slots: Partitions that exist on it.
+        changing: Hooks are about to bring it into the mode, or back.
+    """
+
+    share: str
+    until: float | None = None
+    slots: tuple[Slice, ...] = ()
+    changing: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -345,6 +357,8 @@ class Pool:
         tolerations: Node taints that the pool's pods are expected to tolerate.
         withheld: One message per driver pool whose ResourceSlice generation is incomplete (`gpu.nvidia.com/node-a: 1
         of 2 slices`).
+        withheld_kinds: For these messages the names of the devices that may be among what is not there; of one that is
+        not listed that may be any.
         unavailable: When set, nothing new is placed in this pool at all, and this is why.
         fabric: Levels of the network, coarse to fine.
         strategy: Where claims go among places that are equally near.
@@ -362,6 +376,7 @@ class Pool:
     matrices: Mapping[str, MatrixText]
     tolerations: tuple[Toleration, ...] = ()
     withheld: tuple[str, ...] = ()
+    withheld_kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unavailable: str = ""
     fabric: tuple[FabricLevel, ...] = ()
     strategy: Strategy = Strategy.LEAST_FRAGMENTATION
@@ -379,22 +394,22 @@ class ShareAsk:
 
     Attributes:
         name: The DeviceShare.
-        slots: TimeSliced: slots of one device.
+        slots: TimeSliced: slots of one device; None: one.
         memory_bytes: Fractional and MPS: device memory; None: not limited.
         compute_milli: Fractional and MPS: thousandths of the card's compute; None: not limited.
         profile: Partitioned: name of the partition profile.
     """
 
     name: str
-    slots: int = 1
+    slots: int | None = None
     memory_bytes: int | None = None
     compute_milli: int | None = None
     profile: str = ""
 
     @property
     def placed(self) -> PlacedShare:
-        """What is held of a device when a part of it, in bytes and thousandths, is given."""
-        return PlacedShare(self.name, memory_bytes=self.memory_bytes, compute_milli=self.compute_milli)
+        """What is held of a device when such a part of it is given; which partition, or function, is open."""
+        return PlacedShare(self.name, self.slots, self.memory_bytes, self.compute_milli, self.profile or None)
 
 
 @dataclass(frozen=True, slots=True)

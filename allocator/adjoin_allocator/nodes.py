@@ -15,8 +15,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
+from adjoin_allocator.budgets import MILLI, Counters, counters_key
 from adjoin_allocator.cel import AttributeScalar, Selector
-from adjoin_allocator.counters import MILLI, Counters, counters_key
 from adjoin_allocator.demand import Bundle, Demand, Stake, Want, bundles, stakes
 from adjoin_allocator.model import Device, DeviceID, Node, Pool, natural_key
 from adjoin_allocator.results import Mismatch
@@ -96,7 +96,7 @@ class Sort:
 
 State = tuple[Shape, Sort, int]
 """Nodes of one state are the same node for a choice: shape, sort and mask of free devices (where the shape has
-counters, as `counters` says: `Shape.usable` has those that can be given)."""
+counters, as `budgets` says: `Shape.usable` has those that can be given)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from adjoin_allocator.alternatives import label
-from adjoin_allocator.counters import consumed_by
+from adjoin_allocator.budgets import consumed_by
 from adjoin_allocator.fit import Fitter
 from adjoin_allocator.model import Device, PlacedDevice, PlacedShare
 from adjoin_allocator.nodes import Shape

@@ -83,9 +83,8 @@ class PoolLedger:
 
     Attributes:
         free: By position the devices that can be given, each for itself.
-        open: By position the node's part of a state: `free`, and where devices share counters what `counters` says.
+        open: By position the node's part of a state: `free`, and where devices share counters what `budgets` says.
         version: What is in the ledger; equal numbers mean equal contents.
-        current: Nodes in states, as they were last asked for and are kept up.
     """
 
     def __init__(self, nodes: Nodes, index: PoolIndex) -> None:
@@ -107,7 +106,10 @@ class PoolLedger:
         self._held: dict[int, tuple[int, int]] = {}
         """By position what somebody has, and of it what is on its way back; positions where nobody has anything are
         left out."""
-        self.current: States | None = None
+        self._current: States | None = None
+        self._moved: set[int] = set()
+        """Positions that may be in another state than that says: what is taken and given back before anybody asks for
+        states moves nothing."""
         self._buckets: dict[int, Buckets] = {}
         self._answers: dict[Hashable, tuple[int, object]] = {}
         names = dict.fromkeys((*(name.name for name in index.pool.devices), *(kind for kind, _ in index.tally)))
@@ -201,12 +203,23 @@ class PoolLedger:
         """Nodes in states that are each equal for the question, kept up from now on. The object is another one when
         what it says of a number no longer holds.
         """
-        classes = Classes(self._nodes, self.index) if self.current is None else self.current.classes
+        current = self.current
+        classes = Classes(self._nodes, self.index) if current is None else current.classes
         if not classes.covers(question):
             classes = classes.refined(question)
-        if self.current is None or self.current.classes is not classes:
-            self.current = States(classes, map(self.masks, range(len(self.free))))
-        return self.current
+        if current is None or current.classes is not classes:
+            current = self._current = States(classes, map(self.masks, range(len(self.free))))
+            self._moved.clear()
+        return current
+
+    @property
+    def current(self) -> States | None:
+        """Nodes in states, as they were last asked for, brought up to date."""
+        if self._moved and self._current is not None:
+            for position in self._moved:
+                self._current.move(position, self.masks(position))
+            self._moved.clear()
+        return self._current
 
     def follow(self, index: PoolIndex) -> bool:
         """Takes another index for the same nodes and devices, of which some have changed. False when there are others
@@ -234,14 +247,12 @@ class PoolLedger:
         for name in [name for name, (capacity, _) in self._numbers.items() if not capacity and name not in offered]:
             del self._numbers[name]
         if anew:
-            self.current = None
+            self._current = None
         if changed:
             self._changes += 1
             self.version = self._changes
             self._buckets.clear()
-        if self.current is not None:
-            for position in changed:
-                self.current.move(position, self.masks(position))
+        self._moved |= changed
         return True
 
     def _replace(self, position: int, before: NodeView, view: NodeView) -> bool:
@@ -255,7 +266,7 @@ class PoolLedger:
                 self._numbers[kind] = (capacity + sign * number, numbers)
         self._count(view, held, back, 1)
         self._open(position, view, held)
-        return self.current is not None and self.current.classes.change(position, view)
+        return self._current is not None and self._current.classes.change(position, view)
 
     def tidy(self) -> None:
         """Between decisions: gives up what is mostly made of states that are no more, or not asked for any more."""
@@ -263,8 +274,9 @@ class PoolLedger:
             buckets.idle += 1
             if buckets.idle > IDLE:
                 del self._buckets[key]
-        if self.current is not None and self.current.stale:
-            self.current = States(self.current.classes, map(self.masks, range(len(self.free))))
+        if self._current is not None and self._current.stale:
+            self._current = States(self._current.classes, map(self.masks, range(len(self.free))))
+            self._moved.clear()
 
     def buckets(self, sorts: Sequence[Sort]) -> Buckets:
         """Open nodes by state, kept up from now on. `sorts` are a question's, always the same object for it."""
@@ -325,8 +337,7 @@ class PoolLedger:
             self._count(view, held, back, 1)
         free = self.open[position]
         self._open(position, view, held)
-        if self.current is not None:
-            self.current.move(position, self.masks(position))
+        self._moved.add(position)
         if self._buckets and free != self.open[position]:
             for buckets in self._buckets.values():
                 buckets.move(self.index, position, free, self.open[position])

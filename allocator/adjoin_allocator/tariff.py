@@ -14,14 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, Part, Signature, parts_of
+from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, LOAD_UNIT, Part, Signature, parts_of
 from adjoin_allocator.demand import Demand, Stake
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Misfit, Obstacle
 from adjoin_allocator.fractions import Appraiser
 from adjoin_allocator.model import Request, ShareAsk
 from adjoin_allocator.nodes import NodeView, Sort, State
 from adjoin_allocator.place import Ask, Effort, Placer, Spot
-from adjoin_allocator.stock import Wish
+from adjoin_allocator.sharing import MILLI
+from adjoin_allocator.stock import Booleans, Wish
 from adjoin_allocator.terms import Profile, Scope, Strategy
 from adjoin_allocator.topology import bits
 
@@ -42,11 +43,22 @@ def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot 
         return placer.best(ask, effort, demand)
     kind, wish = parts.wish(ask.pool, ask.requests, ask.host)
     appraiser = parts.appraiser(ask.pool, kind)
-    if simple(placer, ask, kind):
-        return _cheapest(placer, ask, kind, appraiser, wish)
+    lone = simple(placer, ask, kind)
     if any(request.share is not None for request in ask.requests):
-        return _mixed(placer, ask, effort, appraiser, wish)
-    return _weighed(placer, ask, effort, demand, appraiser, wish)
+        calm = placer.ledger.hosts.rooms(placer.ledger.pools[ask.pool].index).calm(ask.host)
+        if calm is not None:
+            # Loaded nodes give parts only where no other node can.
+            found = _cheapest(placer, ask, kind, appraiser, wish, calm) if lone else None
+            found = found or _mixed(placer, ask, effort, appraiser, wish, calm)
+            if isinstance(found, Spot):
+                return found
+        if not lone:
+            return _mixed(placer, ask, effort, appraiser, wish)
+    return (
+        _cheapest(placer, ask, kind, appraiser, wish)
+        if lone
+        else _weighed(placer, ask, effort, demand, appraiser, wish)
+    )
 
 
 def fits(placer: Placer, ask: Ask) -> bool:
@@ -77,8 +89,10 @@ def simple(placer: Placer, ask: Ask, kind: str) -> bool:
     return placer.ledger.parts.alike(ask.pool, kind, request.count > 1 and not request.same_device)
 
 
-def _cheapest(placer: Placer, ask: Ask, kind: str, appraiser: Appraiser, wish: Wish) -> Spot | Obstacle:
-    choice = appraiser.best(wish)
+def _cheapest(
+    placer: Placer, ask: Ask, kind: str, appraiser: Appraiser, wish: Wish, among: Booleans | None = None
+) -> Spot | Obstacle:
+    choice = appraiser.best(wish, among)
     if choice is None:
         return Obstacle.COUNT
     columns = placer.ledger.parts.columns(ask.pool, kind, choice.position)
@@ -147,8 +161,12 @@ def _priced(signature: Signature, objective: tuple[int, ...], price: int) -> tup
     return (*objective[:at], price, *objective[at:])
 
 
-def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish: Wish) -> Spot | Obstacle:
-    """Parts together with other devices, or several parts whose distances matter."""
+def _mixed(
+    placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish: Wish, among: Booleans | None = None
+) -> Spot | Obstacle:
+    """Parts together with other devices, or several parts whose distances matter, or where the emptiest card is sought:
+    then who shares a card, and how much of it is in use, stand in place of its price.
+    """
     ledger, fitter, parts = placer.ledger.pools[ask.pool], placer.fitter, placer.ledger.parts
     form = of_cards(placer, ask).form
     wishes = {
@@ -157,7 +175,9 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
         if request.share is not None
     }
     tables = {at: parts.appraiser(ask.pool, kind).cards(each) for at, (kind, each) in wishes.items()}
-    room = appraiser.stock.room(wish)
+    room = appraiser.stock.room(wish) if among is None else appraiser.stock.room(wish) & among
+    order = ask.signature.order
+    lonely = Part.BUSY in order or ask.signature.spread
     found: Found | None = None
     obstacle = Obstacle.COUNT
     known: dict[State, Fit | Misfit] = {}
@@ -171,6 +191,8 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
                 kind, each = wishes[at]
                 columns, row = parts.columns(ask.pool, kind, position), tables[at][position]
                 mine = {columns[column]: int(row[column]) for column in range(len(columns)) if row[column] >= 0}
+                if lonely:
+                    mine = {bit: parts.crowd(ask.pool, kind, position, bit) for bit in mine}
                 eligible.append(sum(1 << bit for bit in mine))
                 enough = enough and len(mine) >= each.parts
                 for bit, price in mine.items():
@@ -184,6 +206,7 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
             continue
         for bit in prices:
             free |= 1 << bit
+        load = _load(placer, ask, view, position) if Part.NODE_LOAD in order else 1 - free.bit_count() / view.shape.size
         state = (view.shape, _sort(placer, ask, view, tuple(eligible), prices), free)
         answer = known.get(state)
         if answer is None:
@@ -194,7 +217,8 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
         if effort.spend(state, answer.states) > STATE_LIMIT:
             return effort.over()
         if isinstance(answer, Fit):
-            entry = (answer.objective, 1 - free.bit_count() / view.shape.size, position, answer)
+            objective = _loaded(ask, answer.objective, load) if Part.NODE_LOAD in order else answer.objective
+            entry = (objective, load, position, answer)
             if found is None or entry[:3] < found[:3]:
                 found = entry
         elif answer.obstacle is Obstacle.LIMIT:
@@ -202,6 +226,22 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
         elif answer.obstacle is Obstacle.LINES:
             obstacle = Obstacle.LINES
     return obstacle if found is None else Spot(found[2], found[3])
+
+
+def _load(placer: Placer, ask: Ask, view: NodeView, position: int) -> float:
+    """Which part of a node is in use, divided devices by what is in use of them."""
+    ledger, parts = placer.ledger.pools[ask.pool], placer.ledger.parts
+    split, held = ledger.divided(position), ledger.held(position)
+    used = (held & ~split).bit_count() * MILLI
+    used += sum(parts.used_milli(ask.pool, view.devices[bit].kind, position, bit) for bit in bits(split))
+    return used / (max(1, view.shape.size) * MILLI)
+
+
+def _loaded(ask: Ask, objective: tuple[int, ...], load: float) -> tuple[int, ...]:
+    """The objective with the load of the node as parts make it."""
+    at = ask.signature.place(Part.NODE_LOAD)
+    part = load if ask.signature.spread else 1 - load
+    return (*objective[:at], int(part * LOAD_UNIT), *objective[at + 1 :])
 
 
 def of_cards(placer: Placer, ask: Ask) -> Ask:

@@ -25,7 +25,8 @@ from functools import lru_cache
 
 from adjoin_allocator.model import Device, PlacedShare, Pool, PreemptionRules, Request, Share, ShareAsk, Tenant
 from adjoin_allocator.order import NOTHING, Portion
-from adjoin_allocator.sharing import cost_milli, memory_bytes, part, shareable_bytes
+from adjoin_allocator.rulebook import rule_for
+from adjoin_allocator.sharing import part
 
 WHOLE = 1000
 """A whole device."""
@@ -58,9 +59,11 @@ def _parts(count: int, share: ShareAsk | None, whole: int) -> int:
 
 def part_cost(placed: PlacedShare, device: Device, shares: Mapping[str, Share]) -> int:
     """What a part of a device costs: its largest fraction of the card in thousandths, rounded up."""
-    share, memory = shares.get(placed.name), memory_bytes(device)
-    shareable = None if share is None or memory is None else shareable_bytes(share, memory)
-    return cost_milli(part(placed), shareable)
+    share = shares.get(placed.name)
+    if share is None:
+        # Nothing says any more what it is a part of.
+        return max(placed.compute_milli or 0, WHOLE if placed.memory_bytes or placed.compute_milli is None else 0)
+    return rule_for(share, device).cost(part(placed, share))
 
 
 def added(*costs: Cost) -> dict[str, int]:
@@ -224,6 +227,8 @@ class Accounts:
 
     def short(self, tenant: str, cost: Cost) -> tuple[str, ...]:
         """The device names of which quota and borrowing forbid a tenant this much more."""
+        if not self.pool.tenants:
+            return ()
         found = []
         for kind, milli in cost.items():
             room = self.room(tenant, kind) if milli else None

@@ -21,7 +21,8 @@ from adjoin.api.validate import validate_claim
 from adjoin.environment import ShareFacts
 from adjoin_allocator import model
 from adjoin_allocator.cel import compile_selector
-from adjoin_allocator.model import Affinity, Fabric, HostAsk, PartitionRow, Request, Segment, Share, ShareAsk
+from adjoin_allocator.geometry import Entry
+from adjoin_allocator.model import Affinity, Fabric, HostAsk, Request, Segment, Share, ShareAsk
 from adjoin_allocator.terms import Isolation, Profile, ShareMode
 
 SPECS = 4096
@@ -102,7 +103,7 @@ def _part(share: RequestShare | None) -> ShareAsk | None:
         return None
     return ShareAsk(
         name=share.name,
-        slots=1 if share.slots is None else share.slots,
+        slots=share.slots,
         memory_bytes=None if share.memory is None else bytes_of(share.memory),
         compute_milli=None if share.compute is None else milli_of(share.compute),
         profile=share.profile or "",
@@ -182,9 +183,9 @@ def _dynamic(spec: DeviceShareSpec) -> tuple[str, ...]:
     )
 
 
-def _table(spec: DeviceShareSpec) -> tuple[PartitionRow, ...]:
+def _table(spec: DeviceShareSpec) -> tuple[Entry, ...]:
     rows = spec.partitioned.table if spec.partitioned is not None else ()
-    return tuple(PartitionRow(row.profile, tuple(row.starts), row.size, row.compute, row.max) for row in rows)
+    return tuple(Entry(row.profile, tuple(row.starts), row.size, row.compute, row.max) for row in rows)
 
 
 def _reserve(spec: DeviceShareSpec) -> tuple[str, str]:

@@ -72,6 +72,23 @@ class Facts(Protocol):
     def meta(self) -> Meta: ...
 
 
+REMEMBERED_REJECTIONS: Final = 1_000
+"""Hook Jobs that the API server refused, of which it is remembered why. What falls out is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """What the API server said to a hook's Job.
+
+    Attributes:
+        message: Its words.
+        final: It refuses the Job as it is, so that asking again cannot help.
+    """
+
+    message: str
+    final: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
     """Everything a decision may depend on, at one instant. Mappings are shared with other views and never change.
@@ -101,6 +118,7 @@ class View:
         jobs: Hook Jobs of the operator's namespace, by UID.
         hook_pods: Their pods, by UID.
         grants: ConfigMaps that hand devices to pods, by UID; also those of others whose name was found taken.
+        rejections: By name of a hook's Job why the API server does not take it.
     """
 
     claims: Mapping[str, ClaimFacts]
@@ -126,6 +144,7 @@ class View:
     jobs: Mapping[str, JobFacts] = field(default_factory=dict)
     hook_pods: Mapping[str, HookPodFacts] = field(default_factory=dict)
     grants: Mapping[str, GrantFacts] = field(default_factory=dict)
+    rejections: Mapping[str, Rejection] = field(default_factory=dict)
 
 
 def _bare(obj: Raw) -> Raw:
@@ -289,6 +308,7 @@ class Cache:
         self._forced: dict[str, float] = {}
         self._ghosts: dict[str, PodFacts] = {}
         self._unreadable: dict[tuple[Kind, str], str] = {}
+        self._rejections: dict[str, Rejection] = {}
         self._guard_served = False
         self._busy: frozenset[str] | None = None
         self._listed = asyncio.Event()
@@ -364,6 +384,7 @@ class Cache:
             ghosts=MappingProxyType(dict(self._ghosts)),
             forced=MappingProxyType(dict(self._forced)),
             refused=frozenset(self._held),
+            rejections=MappingProxyType(dict(self._rejections)),
             shares=frozen(Kind.DEVICE_SHARE),  # type: ignore[arg-type]
             namespaces=frozen(Kind.NAMESPACE),  # type: ignore[arg-type]
             priority_classes=frozen(Kind.PRIORITY_CLASS),  # type: ignore[arg-type]
@@ -532,6 +553,14 @@ class Cache:
             self._held.discard(subject)
             self._busy = None
             self.notify()
+
+    def reject(self, name: str, rejection: Rejection | None) -> None:
+        """Remembers why the API server does not take a hook's Job of that name; None: it took it."""
+        self._rejections.pop(name, None)
+        if rejection is not None:
+            self._rejections[name] = rejection
+            while len(self._rejections) > REMEMBERED_REJECTIONS:
+                del self._rejections[next(iter(self._rejections))]
 
     def holding(self, subject: str) -> bool:
         """Whether the subject waits out a refusal."""

@@ -21,6 +21,7 @@ from adjoin.api.names import (
     ANNOTATION_BINDING,
     ANNOTATION_CONTAINERS,
     ANNOTATION_REPLICA,
+    ANNOTATION_RUN,
     GATE,
     GROUP,
     LABEL_CLAIM,
@@ -69,6 +70,14 @@ def timestamp(text: str | None) -> float | None:
         return None
     moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def moment(text: object) -> float | None:
+    """A time in a status, which anybody may have written; one that cannot be read counts as not known."""
+    try:
+        return timestamp(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 def read_meta(obj: Raw) -> Meta:
@@ -269,6 +278,7 @@ class ResourceClaimFacts:
         labels: Its labels.
         finalizers: Its finalizers.
         hook: UID of the DevicePool whose hook it is for, or "".
+        run: Of a hook's: what the run is for, as its annotation says; else "".
     """
 
     meta: Meta
@@ -281,6 +291,7 @@ class ResourceClaimFacts:
     finalizers: tuple[str, ...]
     hook: str = ""
     requests: tuple[str, ...] = ()
+    run: str = ""
 
 
 def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
@@ -308,6 +319,7 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
         finalizers=tuple(meta.get("finalizers") or ()),
         hook=hook,
         requests=tuple(str(r.get("request") or "").partition("/")[0] for r in results if not r.get("adminAccess")),
+        run=str((meta.get("annotations") or {}).get(ANNOTATION_RUN) or "") if hook else "",
     )
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from tests.support import make
 
 from adjoin_allocator import Device, DeviceID, DeviceType, PlacedDevice, Plan, Snapshot
+from adjoin_allocator.budgets import consumed_by
 from adjoin_allocator.cel import Quantity
-from adjoin_allocator.counters import consumed_by
 from adjoin_allocator.model import Counted
 
 PROFILES: Mapping[str, tuple[tuple[int, ...], int, int]] = {

@@ -22,7 +22,7 @@ from typing import Any
 from tests.support.double_use import Change, violations
 
 from adjoin import facts
-from adjoin.cache import LINGER_SECONDS, View
+from adjoin.cache import LINGER_SECONDS, Rejection, View
 from adjoin.grants import GrantFacts, read_grant, read_labelled_grant
 from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
 from adjoin.jobs import read_hook_pod, read_job
@@ -96,6 +96,8 @@ class World:
     ran: list[Obj] = field(default_factory=list)
     """Hook Jobs whose pods began to run, in order."""
     """Says for a request of the operator with which reason it is refused, if it is."""
+    rejections: dict[str, Rejection] = field(default_factory=dict)
+    """As the writer tells the cache: hook Jobs that were refused."""
     _revision: int = 1
     _uids: int = 0
     _left: int | None = None
@@ -178,6 +180,7 @@ class World:
             jobs=read(Kind.JOB, read_job),
             hook_pods=read(Kind.HOOK_POD, read_hook_pod),
             grants=read(Kind.GRANT, self._read_grant),
+            rejections=dict(self.rejections),
         )
 
     def _read_grant(self, obj: Obj) -> GrantFacts | None:
@@ -227,6 +230,13 @@ class World:
                         continue
                     self._refused = True
                     if refusal.reason == "NotFound" and step.verb in (Verb.DELETE, Verb.EVICT):
+                        continue
+                    if (
+                        step.kind is Kind.JOB
+                        and step.verb is Verb.CREATE
+                        and refusal.reason in ("Invalid", "Forbidden")
+                    ):
+                        self.rejections[step.name] = Rejection(str(refusal), refusal.reason == "Invalid")
                         continue
                     if refusal.reason == "Invalid":
                         raise AssertionError(f"{intent.why}: {step} is invalid: {refusal}") from refusal

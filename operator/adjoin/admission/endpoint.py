@@ -198,8 +198,11 @@ class Endpoint:
     def _against_pool(self, obj: Mapping[str, Any], old: Mapping[str, Any] | None) -> list[str]:
         """What the claim's pool does not allow, as far as it is known; planning looks again."""
         spec, meta = obj.get("spec") or {}, obj.get("metadata") or {}
-        name = (spec.get("poolRef") or {}).get("name")
-        pool = self._memory.named(Kind.DEVICE_POOL, "", name) if name and self._memory.synced else None
+        named = (spec.get("poolRef") or {}).get("name")
+        if not self._memory.synced:
+            return []
+        name = named or next(iter(default_pools(self._pools().values())), "")
+        pool = self._memory.named(Kind.DEVICE_POOL, "", name) if name else None
         if not isinstance(pool, PoolFacts):
             return []
         errors = []
@@ -220,7 +223,8 @@ class Endpoint:
             rules = prepare_tenancy(pool.pool.spec.tenancy)
             if not rules.allows(namespace.labels):
                 where = f"namespace {namespace.meta.name} may not claim from it: its labels do not match"
-                errors.append(f"spec.poolRef.name: {shown(name)}: {where} tenancy.namespaceSelector of the pool")
+                at = f"spec.poolRef.name: {shown(name)}" if named else f"spec.poolRef: the default pool is {name}"
+                errors.append(f"{at}: {where} tenancy.namespaceSelector of the pool")
         return errors
 
     async def healthz(self, _: web.Request) -> web.Response:

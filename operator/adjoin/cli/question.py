@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from adjoin.cli.expected import expected_pods
 from adjoin.cli.objects import Input
 from adjoin.delivery import in_force
 from adjoin.inventory import Inventory, InventoryBuilder, overdue
@@ -44,7 +45,9 @@ def pose(given: Input, now: float | None = None, *, live: bool = False) -> Quest
     """
     moment = now if now is not None else given.newest or 0.0
     view = given.view
-    if live:
+    if not live:
+        view = replace(view, pods={**view.pods, **expected_pods(given.workloads, view)})
+    else:
         view = replace(view, taint_rules=in_force(view.taint_rules, moment)[0])
     inventory = InventoryBuilder(cluster=live).build(view, overdue(view.pools.values(), moment)[0])
     snapshot = SnapshotBuilder().build(view, inventory, followed_pods(view, relate(view), inventory))

@@ -26,6 +26,7 @@ from adjoin.snapshot import SnapshotBuilder
 from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
 from adjoin_allocator import plan as make_plan
+from adjoin_allocator.acceptance import ShareReport, share_reports
 from adjoin_allocator.model import Device
 from adjoin_allocator.overdrawn import overdrawn
 from adjoin_allocator.results import Plan
@@ -124,11 +125,12 @@ class Decider:
         work.wake(next_abandoned)
         work.wake(next_late)
         self._pools(scene, work)
-        over = overdrawn(snapshot, plan)
+        over, reports = overdrawn(snapshot, plan), share_reports(snapshot, plan)
         for share in sorted(view.shares.values(), key=lambda each: (each.meta.name, each.meta.uid)):
             if share.meta.uid not in view.busy:
                 name = share.meta.name
-                decide_share(share, snapshot.shares.get(name), over.get(name, ""), scene, work)
+                report = reports.get(name, ShareReport())
+                decide_share(share, snapshot.shares.get(name), over.get(name, ""), report, scene, work)
         self._claims(scene, work)
         clear_orphans(scene, work)
         clear_away(scene, work)

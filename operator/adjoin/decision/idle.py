@@ -16,7 +16,7 @@ from adjoin.api.quantity import milliseconds
 from adjoin.decision.entries import idle_entry
 from adjoin.decision.passage import covers
 from adjoin.decision.scene import Scene
-from adjoin.facts import PoolFacts, Raw, timestamp
+from adjoin.facts import PoolFacts, Raw, moment
 from adjoin.inventory import device_key
 from adjoin.lifecycle import rfc3339
 from adjoin_allocator.model import Device, DeviceID
@@ -82,7 +82,7 @@ def decide_idle(pool: PoolFacts, locked: Collection[str], cleaning: int, scene: 
         if key in held:
             used.append(entry)
             continue
-        since = timestamp(entry.get("since"))
+        since = moment(entry.get("since"))
         if since is None:
             since, entry = now, {**entry, "since": rfc3339(now)}
         there = scene.inventory.devices.get(node, ())

@@ -17,11 +17,11 @@ from typing import Final
 
 from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.defaults import device_of
-from adjoin.api.names import DRIVER
+from adjoin.api.names import DRIVER, job_of_hook_claim
 from adjoin.api.pool_policy import Guard, Hook, Recovery
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task
-from adjoin.facts import ClaimFacts, PoolFacts, Raw, timestamp
+from adjoin.facts import ClaimFacts, PoolFacts, Raw, moment
 from adjoin.holdings import read_placed
 from adjoin.intents import Step
 from adjoin.inventory import grace_of
@@ -148,10 +148,10 @@ class _Case:
         return tuple((placed, name) for placed, name in self.devices if any(covers(hook, name) for hook in done))
 
     def occupied(self) -> frozenset[str]:
-        """Names of the hooks' ResourceClaims that have a device of the replica."""
+        """Names of the hook Jobs whose ResourceClaims have a device of the replica."""
         current, hook_claims = self.scene.inventory.current, self.scene.relations.hook_claims
         return frozenset(
-            each.meta.name
+            job_of_hook_claim(each.meta.name)
             for placed, _ in self.devices
             for device in {placed.id, current(self.node, placed)}
             for each in hook_claims.get(device, ())
@@ -169,6 +169,7 @@ class _Case:
             scene.now,
             paused=bool(obstacle),
             occupied=self.occupied(),
+            rejections=scene.view.rejections,
         )
 
     def missing(self, placed: PlacedDevice) -> bool:
@@ -183,7 +184,7 @@ class _Case:
 
     def lost_at(self) -> float | None:
         """When devices that are missing count as lost, None while none is, as far as the status remembers."""
-        since = timestamp(self.entry.get("lostSince"))
+        since = moment(self.entry.get("lostSince"))
         return None if since is None or self.pool is None else since + grace_of(self.pool)
 
     def lost(self) -> tuple[tuple[PlacedDevice, str], ...]:
@@ -526,5 +527,5 @@ def _said(
         key = f"{member.index}/{_since(member)}/{stage}/{run.hook}/{run.boot_id}/{number}"
         notices.append(Notice("HookFailed", text, warning=True, key=key))
     if progress.trouble:
-        notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.trouble))
+        notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.troubled))
     return tuple(notices)

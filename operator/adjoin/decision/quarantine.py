@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from adjoin.api.claim_status import HookPhase, HookStage
-from adjoin.api.names import ANNOTATION_RELEASE
+from adjoin.api.names import ANNOTATION_RELEASE, job_of_hook_claim
 from adjoin.api.pool_policy import Guard, Hook, Recovery
 from adjoin.api.releases import read_releases
 from adjoin.decision.entries import NEEDS_REPLACEMENT, entry_of, rule_entry, rule_owner, way_out
@@ -23,7 +23,7 @@ from adjoin.decision.idle import decide_idle
 from adjoin.decision.passage import NEEDS_RESET, covers, faults_of, parameters_of
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task
-from adjoin.facts import ClaimFacts, PoolFacts, timestamp
+from adjoin.facts import ClaimFacts, PoolFacts, moment
 from adjoin.inventory import IDLE_CLEAN, Locked, Tainted, device_key, read_locked
 from adjoin.lifecycle import Errand, Run, Verdict, advance, entries, node_gone, read_runs, rfc3339, run_entry, sentence
 from adjoin_allocator.model import Device, DeviceID, PlacedDevice
@@ -266,7 +266,7 @@ def _bring_on(
         entry["clear"] = rfc3339(now)
         found.wakes.append(now + HOLD_DOWN_SECONDS)
         return entry
-    since = max(timestamp(locked.since) or now, timestamp(locked.clear or None) or 0.0)
+    since = max(moment(locked.since) or now, moment(locked.clear or None) or 0.0)
     if now < since + HOLD_DOWN_SECONDS:
         found.wakes.append(since + HOLD_DOWN_SECONDS)
         return entry
@@ -292,7 +292,7 @@ def _through(
         owner=pool.meta.uid,
     )
     runs = before = read_runs(locked.entry.get("hooks"))
-    occupied = [each.meta.name for each in scene.relations.hook_claims.get(device.id, ())]
+    occupied = [job_of_hook_claim(each.meta.name) for each in scene.relations.hook_claims.get(device.id, ())]
     for stage, hooks in stages:
         if not hooks:
             continue
@@ -304,6 +304,7 @@ def _through(
             scene.relations.workshop,
             scene.now,
             occupied=occupied,
+            rejections=scene.view.rejections,
             patient=None if idle else LONGEST_PAUSE_SECONDS,
         )
         runs = progress.runs
@@ -312,7 +313,7 @@ def _through(
         if progress.wake_at is not None:
             found.wakes.append(progress.wake_at)
         if progress.trouble:
-            found.notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.trouble))
+            found.notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.troubled))
         if progress.verdict is Verdict.FAILED:
             return _unclean(pool, locked, runs, scene, found)
         if progress.verdict is not Verdict.SUCCEEDED:

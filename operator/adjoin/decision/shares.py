@@ -9,10 +9,13 @@ from adjoin.holdings import read_placed
 from adjoin.intents import Kind, Step, Verb
 from adjoin.lifecycle import drop_finalizer
 from adjoin.status import merge_patch, share_problem, share_status
+from adjoin_allocator.acceptance import ShareReport
 from adjoin_allocator.model import Share
 
 
-def decide_share(share: ShareFacts, known: Share | None, over: str, scene: Scene, work: Work) -> None:
+def decide_share(
+    share: ShareFacts, known: Share | None, over: str, report: ShareReport, scene: Scene, work: Work
+) -> None:
     """Lets a deleted share go once nobody has a part of it any more, and shows what there is to say; `over` is of what
     more is in use than it may give.
     """
@@ -23,7 +26,8 @@ def decide_share(share: ShareFacts, known: Share | None, over: str, scene: Scene
         return
     if known is None or known.uid != meta.uid:
         return
-    status = share_status(share, share_problem(share, known, scene.inventory.pools), over, scene.now)
+    problem = share_problem(share, known, scene.inventory.pools) or report.refusal
+    status = share_status(share, problem, over, scene.now, report)
     patch = merge_patch(share.status, status)
     if patch:
         body = {"status": patch}

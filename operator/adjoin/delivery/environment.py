@@ -13,7 +13,7 @@ known cannot be handed over.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from adjoin.api.names import FINALIZER, LABEL_CLAIM, LABEL_POD, VISIBLE_DEVICES, config_map_name
@@ -24,7 +24,8 @@ from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.grants import KEY_DEVICES
 from adjoin.intents import Kind, Step, Verb
 from adjoin.lifecycle import LABEL_REPLICA, Relations, drop_finalizer
-from adjoin_allocator.model import Device
+from adjoin_allocator.model import Device, Pool
+from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.terms import DeviceType
 
 VOID: Final = "void"
@@ -127,6 +128,22 @@ def _object(cargo: Cargo, pod: PodFacts, name: str, data: Mapping[str, str]) -> 
         "immutable": True,
         "data": dict(data),
     }
+
+
+def identity_reason(held: Iterable[Device], pool: Pool | None) -> Reason | None:
+    """Why devices that a claim holds cannot be handed over as environment, or None where all are known by more than a
+    position."""
+    nameless = [device for device in held if not identity_of(device, pool)]
+    if not nameless:
+        return None
+    names = [f"{device.node}/{device.id.device}" for device in nameless[:_NAMED]]
+    more = f" and {len(nameless) - _NAMED} more" if len(nameless) > _NAMED else ""
+    subject = f"device {names[0]} has" if len(nameless) == 1 else f"devices {', '.join(names)}{more} have"
+    text = f"{subject} neither uuid nor PCI address, so no container can be told which it is; pods wait"
+    return Reason(Code.IDENTITY_UNKNOWN, len({device.node for device in nameless}), text)
+
+
+_NAMED: Final = 3
 
 
 def _unknown(cargo: Cargo) -> Notice | None:

@@ -283,8 +283,11 @@ class InventoryBuilder:
         made: dict[str, tuple[PoolReport, Pool]] = {}
         for name, rules in self._pools.items():
             mine = [each for each in troubled if each.driver in rules.published]
-            withheld = [each.problem for each in mine if each.problem and self._selects_any(rules, each.nodes)]
-            withheld += [f"{driver}/{pool}: no ResourceSlices" for driver, pool in self._overdue.get(name, ())]
+            withheld = {
+                each.problem: each.driver for each in mine if each.problem and self._selects_any(rules, each.nodes)
+            }
+            for driver, at in self._overdue.get(name, ()):
+                withheld[f"{driver}/{at}: no ResourceSlices"] = driver
             report = PoolReport(
                 broken=rules.broken,
                 deleting=rules.facts.meta.deleting is not None,
@@ -307,6 +310,11 @@ class InventoryBuilder:
                 matrices=self._matrices.get(name, {}),
                 tolerations=rules.tolerations,
                 withheld=report.withheld,
+                withheld_kinds={
+                    message: tuple(offer.name for offer in rules.published[driver])
+                    for message, driver in withheld.items()
+                    if driver in rules.published
+                },
                 unavailable=report.unavailable,
                 **policy_of(rules.facts.pool.spec),
             )

@@ -20,7 +20,7 @@ from adjoin.inventory.driver_pools import DriverPool
 from adjoin.inventory.identity import Identity, identify, spelled
 from adjoin.inventory.node_devices import NodeDevices
 from adjoin.inventory.pools import PoolRules, asked_pool
-from adjoin_allocator.counters import consumed_by
+from adjoin_allocator.budgets import consumed_by
 from adjoin_allocator.model import Device, DeviceID, PlacedDevice
 from adjoin_allocator.terms import DeviceType, Standing
 

@@ -35,7 +35,7 @@ from adjoin.lifecycle.runs import (
 )
 from adjoin.lifecycle.times import rfc3339
 from adjoin.lifecycle.uses import Use, entries, given_out, node_gone, pinned_to, uses_of
-from adjoin.lifecycle.wanted import Indexes, followed_pods, follows_pods, wanted_replicas
+from adjoin.lifecycle.wanted import Indexes, asks, followed_pods, follows_pods, wanted_replicas
 
 __all__ = [
     "BUILTIN_FINALIZER",
@@ -53,6 +53,7 @@ __all__ = [
     "Workshop",
     "add_finalizer",
     "advance",
+    "asks",
     "blamed",
     "contested",
     "cut_short",

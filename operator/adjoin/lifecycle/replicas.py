@@ -23,7 +23,7 @@ from adjoin.lifecycle.removal import end, expel
 from adjoin.lifecycle.runs import Run, read_runs
 from adjoin.lifecycle.times import rfc3339
 from adjoin.lifecycle.uses import STRAY, Use, entries, uses_of
-from adjoin_allocator.counters import recorded
+from adjoin_allocator.budgets import recorded
 from adjoin_allocator.model import Claim, DeviceID, Hold, PlacedDevice, PlacedShare
 from adjoin_allocator.results import Placement
 from adjoin_allocator.terms import HoldKind, ReplicaState
@@ -43,7 +43,7 @@ class Member:
         lost: The device or devices that an older holder has too, in words; empty for a sound replica.
         leaving: It does not stay: once nobody has anything of it any more, its devices are cleaned and it goes.
         runs: What is recorded of hooks on its devices.
-        cause: Why it is given up although its node is well, in words, or "".
+        cause: Why it is given up, as one word and as a sentence, or empty.
     """
 
     index: int
@@ -53,7 +53,7 @@ class Member:
     lost: str = ""
     leaving: bool = False
     runs: tuple[Run, ...] = ()
-    cause: str = ""
+    cause: tuple[str, str] | tuple[()] = ()
 
     @property
     def node(self) -> str:

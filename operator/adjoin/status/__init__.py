@@ -18,7 +18,7 @@ from adjoin.status.claims import (
 from adjoin.status.conditions import merge_patch
 from adjoin.status.fragmentation import Fragmentation
 from adjoin.status.pools import pool_gist, pool_status
-from adjoin.status.shares import share_problem, share_status
+from adjoin.status.shares import placement_entries, share_problem, share_status
 
 __all__ = [
     "Ailing",
@@ -30,6 +30,7 @@ __all__ = [
     "gist",
     "merge_patch",
     "nomination_entries",
+    "placement_entries",
     "pool_gist",
     "pool_status",
     "share_problem",

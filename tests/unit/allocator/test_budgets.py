@@ -21,7 +21,7 @@ from tests.support.partitions import (
 )
 
 from adjoin_allocator import Claim, Code, Device, Memo, PlacedReplica, Plan, ReplicaState, Request, Standing, plan
-from adjoin_allocator.counters import Counters, counters_key
+from adjoin_allocator.budgets import Counters, counters_key
 from adjoin_allocator.terms import HoldKind, Isolation, Objective
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from sys import intern
-from typing import Any
+from typing import Any, Final
 
 from adjoin.api import DeviceClaim, DevicePool
 from adjoin.api.names import (
@@ -39,6 +39,8 @@ from adjoin_allocator.model import (
 )
 
 Raw = Mapping[str, Any]
+MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading an object that is not as it should be ends in."""
 
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 STATEFULSET_INDEX = "apps.kubernetes.io/pod-index"

@@ -126,7 +126,8 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
         steps.append(Step(Verb.PATCH_STATUS, Kind.DEVICE_CLAIM, meta.namespace, meta.name, meta.uid, version, body))
     begun = [step for each in passed for task in each.tasks for step in begin(task, scene.relations, now)]
     steps += begun
-    steps += [step for step in found.removals if step.kind is not Kind.POD]
+    removals = (*found.removals, *(step for each in passed for step in each.removals))
+    steps += [step for step in removals if step.kind is not Kind.POD]
     served = _serve(claim, members, found.users, blocked, pool_name, scene, work)
     steps += served
     notices = [notice for each in passed for notice in each.notices]
@@ -143,9 +144,9 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     corrections = [(Kind.DEVICE_CLAIM.value.kind, RECLAIMED)] * (len(regained.found.entries) if regained else 0)
     if fresh or served or held_for or regained:
         order = ORDER_PLACE
-    elif found.removals or freed or hooked:
+    elif removals or freed or hooked:
         order = ORDER_RELEASE
-    why = "place" if fresh else "deliver" if served else "release" if found.removals or freed else "show claim"
+    why = "place" if fresh else "deliver" if served else "release" if removals or freed else "show claim"
     work.want(meta.uid, why, steps, order, status if patch else None, corrections)
     for uid, hitch in regained.found.refused.items() if regained is not None else ():
         text = f"the pod has devices that DeviceClaim {meta.name} does not name any more: {hitch}; delete the pod"
@@ -153,7 +154,6 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     for each in passed:
         for told in each.notices:
             _tell_waiting(claim, told, scene, work)
-    removals = (*found.removals, *(step for each in passed for step in each.removals))
     for step in removals:
         if step.kind is Kind.POD:
             # By themselves: a PodDisruptionBudget that keeps one pod must not keep the others.

@@ -273,7 +273,8 @@ class Appraiser:
             else:
                 usable = whole
                 if mask is not None and count:
-                    usable = sum(each for each, card in zip(mask[position].tolist(), standing, strict=True) if card == 1)
+                    may = zip(mask[position].tolist(), standing, strict=True)
+                    usable = sum(each for each, card in may if card == 1)
                 if usable < count:
                     yield position, _NEVER
                     continue

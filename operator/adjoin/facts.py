@@ -26,6 +26,7 @@ from adjoin.api.names import (
     GROUP,
     LABEL_CLAIM,
     LABEL_HOOK,
+    MEMORY_LIMIT,
     NETWORKS_ANNOTATION,
     VISIBLE_DEVICES,
 )
@@ -160,6 +161,7 @@ class PodFacts:
         controller: UID of the controller that made it, or "".
         ended: When its last container ended, of a pod that has ended; None where that is not known.
         grants: Names of the ConfigMaps of ours that its environment is taken from.
+        limited: Every container that takes its cards from there takes the limits of their parts from there too.
         networks: Raw text of the annotation that says which networks it is attached to, or "".
     """
 
@@ -178,6 +180,7 @@ class PodFacts:
     controller: str = ""
     ended: float | None = None
     grants: tuple[str, ...] = ()
+    limited: bool = False
     networks: str = ""
 
     @property
@@ -251,8 +254,18 @@ def read_pod(obj: Raw) -> PodFacts | None:
         controller=next((o.get("uid") or "" for o in meta.get("ownerReferences") or () if o.get("controller")), ""),
         ended=_ended(states) if status.get("phase") in ("Succeeded", "Failed") else None,
         grants=_grants(spec, prefix),
+        limited=_limited(spec),
         networks=annotations.get(NETWORKS_ANNOTATION, ""),
     )
+
+
+def _limited(spec: Raw) -> bool:
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        env = container.get("env") or ()
+        taken = {each.get("name") for each in env if (each.get("valueFrom") or {}).get("configMapKeyRef")}
+        if VISIBLE_DEVICES in taken and MEMORY_LIMIT not in taken:
+            return False
+    return True
 
 
 def _grants(spec: Raw, prefix: str) -> tuple[str, ...]:

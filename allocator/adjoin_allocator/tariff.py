@@ -40,7 +40,7 @@ Found = tuple[tuple[int, ...], float, int, Fit]
 def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot | Obstacle:
     """The best place for one replica, or what kept it from every node."""
     parts = placer.ledger.parts
-    if not parts.prices(ask.pool):
+    if not _priced_at_all(placer, ask):
         return placer.best(ask, effort, demand)
     kind, wish = parts.wish(ask.pool, ask.requests, ask.host)
     appraiser = parts.appraiser(ask.pool, kind)
@@ -64,9 +64,18 @@ def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot 
 
 def fits(placer: Placer, ask: Ask) -> bool:
     """Whether one replica fits anywhere."""
-    if not placer.ledger.parts.prices(ask.pool):
+    if not _priced_at_all(placer, ask):
         return placer.fits(ask)
     return isinstance(best(placer, ask, Effort()), Spot)
+
+
+def _priced_at_all(placer: Placer, ask: Ask) -> bool:
+    """Whether prices tell places apart. Arrays of cards do not know counters: where devices share some, whole ones are
+    chosen without prices."""
+    if not placer.ledger.parts.prices(ask.pool):
+        return False
+    counted = placer.ledger.pools[ask.pool].index.counted
+    return not counted or any(request.share is not None for request in ask.requests)
 
 
 def simple(placer: Placer, ask: Ask, kind: str) -> bool:
@@ -105,7 +114,7 @@ def _weighed(
     states: dict[State, list[int]] = {}
     for position, view in enumerate(ledger.index.views):
         if position not in ledger.index.closed:
-            state = (view.shape, placer.nodes.sort(view, question), ledger.free[position])
+            state = (view.shape, placer.nodes.sort(view, question), ledger.open[position])
             states.setdefault(state, []).append(position)
     found: Found | None = None
     obstacle = Obstacle.COUNT
@@ -179,7 +188,7 @@ def _mixed(
         if not room[position]:
             continue
         prices: dict[int, int] = {}
-        eligible, free, enough = [], ledger.free[position], True
+        eligible, free, enough = [], ledger.open[position], True
         for at, request in enumerate(ask.requests):
             if at in wishes:
                 kind, each = wishes[at]

@@ -6,6 +6,7 @@ alone and says None. Quotas, promises and victims are for whoever calls.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -127,3 +128,33 @@ class GangAttempt:
             )
             or None
         )
+
+
+@dataclass(slots=True, eq=False)
+class Stepwise:
+    """Places some members of a claim after others, all of them or nobody.
+
+    Attributes:
+        parts: Who is placed together, in order.
+        beside: A part once placements stand.
+    """
+
+    run: Walk
+    tree: FabricTree
+    parts: Sequence[Gang]
+    demand: Round
+    wanted: Want | None
+    beside: Callable[[Gang, Sequence[Placement]], Gang]
+
+    def __call__(self) -> tuple[Placement, ...] | None:
+        ledger = self.run.placer.ledger
+        mark = ledger.checkpoint()
+        placements: tuple[Placement, ...] = ()
+        for part in self.parts:
+            left = self.beside(part, placements) if placements else part
+            found = GangAttempt(self.run, self.tree, left, self.demand, self.wanted)()
+            if found is None or len(found) < len(part.missing):
+                ledger.roll_back(mark)
+                return None
+            placements += found
+        return placements

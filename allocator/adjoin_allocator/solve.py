@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 
 from adjoin_allocator.arbiter import Arbiter
-from adjoin_allocator.attempts import Attempt, GangAttempt
+from adjoin_allocator.attempts import Attempt, GangAttempt, Stepwise
 from adjoin_allocator.batch import Batch
 from adjoin_allocator.bulk import bulk
 from adjoin_allocator.demand import Market, Round
@@ -266,9 +266,12 @@ class _Run:
         attempt = GangAttempt(self, tree, gang, demand, wanted)
         asking = GangAttempt(self, tree, few, demand, wanted)
 
-        def lesser(affordable: Callable[[Cost], bool]) -> Iterator[GangAttempt]:
-            for part in affordable_parts(gang, affordable):
-                yield GangAttempt(self, tree, part, demand, wanted)
+        def lesser(affordable: Callable[[Cost], bool]) -> Iterator[Callable[[], tuple[Placement, ...] | None]]:
+            for parts in affordable_parts(gang, affordable):
+                if len(parts) == 1:
+                    yield GangAttempt(self, tree, parts[0], demand, wanted)
+                else:
+                    yield Stepwise(self, tree, parts, demand, wanted, lambda part, beside: self._rest(part, beside)[1])
 
         unit = Unit(claim, asks, gang.missing, attempt, asking, len(few.missing), single=False, lesser=lesser)
         served = self.arbiter.serve(unit)

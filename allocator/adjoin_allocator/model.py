@@ -283,6 +283,32 @@ class Share:
     refusal: str = ""
 
 
+class Slice(NamedTuple):
+    """A partition that exists on a device: its profile, its first memory slice and how many it takes."""
+
+    profile: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a device that is not whole has been made into, as the shares' statuses record it.
+
+    Attributes:
+        share: The DeviceShare in whose mode it is.
+        until: Until when it serves no other share and is not given whole (seconds since the epoch); None: until
+            somebody needs it.
+        slots: Partitions that exist on it.
+        changing: Hooks are about to bring it into the mode, or back.
+    """
+
+    share: str
+    until: float | None = None
+    slots: tuple[Slice, ...] = ()
+    changing: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """A DevicePool as far as placing depends on it.
@@ -296,6 +322,8 @@ class Pool:
         tolerations: Node taints that the pool's pods are expected to tolerate.
         withheld: One message per driver pool whose ResourceSlice generation is incomplete (`gpu.nvidia.com/node-a: 1
         of 2 slices`).
+        withheld_kinds: For these messages the names of the devices that may be among what is not there; of one that is
+        not listed that may be any.
         unavailable: When set, nothing new is placed in this pool at all, and this is why.
         fabric: Levels of the network, coarse to fine.
         strategy: Where claims go among places that are equally near.
@@ -313,6 +341,7 @@ class Pool:
     matrices: Mapping[str, MatrixText]
     tolerations: tuple[Toleration, ...] = ()
     withheld: tuple[str, ...] = ()
+    withheld_kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unavailable: str = ""
     fabric: tuple[FabricLevel, ...] = ()
     strategy: Strategy = Strategy.LEAST_FRAGMENTATION

@@ -14,17 +14,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from sys import intern
-from typing import Any
+from typing import Any, Final
 
 from adjoin.api import DeviceClaim, DevicePool
 from adjoin.api.names import (
     ANNOTATION_BINDING,
     ANNOTATION_CONTAINERS,
     ANNOTATION_REPLICA,
+    ANNOTATION_RUN,
     GATE,
     GROUP,
     LABEL_CLAIM,
     LABEL_HOOK,
+    MEMORY_LIMIT,
     NETWORKS_ANNOTATION,
     VISIBLE_DEVICES,
 )
@@ -37,6 +39,8 @@ from adjoin_allocator.model import (
 )
 
 Raw = Mapping[str, Any]
+MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading an object that is not as it should be ends in."""
 
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 STATEFULSET_INDEX = "apps.kubernetes.io/pod-index"
@@ -68,6 +72,14 @@ def timestamp(text: str | None) -> float | None:
         return None
     moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def moment(text: object) -> float | None:
+    """A time in a status, which anybody may have written; one that cannot be read counts as not known."""
+    try:
+        return timestamp(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 def read_meta(obj: Raw) -> Meta:
@@ -148,6 +160,7 @@ class PodFacts:
         controller: UID of the controller that made it, or "".
         ended: When its last container ended, of a pod that has ended; None where that is not known.
         grants: Names of the ConfigMaps of ours that its environment is taken from.
+        limited: Every container that takes its cards from there takes the limits of their parts from there too.
         networks: Raw text of the annotation that says which networks it is attached to, or "".
     """
 
@@ -166,6 +179,7 @@ class PodFacts:
     controller: str = ""
     ended: float | None = None
     grants: tuple[str, ...] = ()
+    limited: bool = False
     networks: str = ""
 
     @property
@@ -239,8 +253,18 @@ def read_pod(obj: Raw) -> PodFacts | None:
         controller=next((o.get("uid") or "" for o in meta.get("ownerReferences") or () if o.get("controller")), ""),
         ended=_ended(states) if status.get("phase") in ("Succeeded", "Failed") else None,
         grants=_grants(spec, prefix),
+        limited=_limited(spec),
         networks=annotations.get(NETWORKS_ANNOTATION, ""),
     )
+
+
+def _limited(spec: Raw) -> bool:
+    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
+        env = container.get("env") or ()
+        taken = {each.get("name") for each in env if (each.get("valueFrom") or {}).get("configMapKeyRef")}
+        if VISIBLE_DEVICES in taken and MEMORY_LIMIT not in taken:
+            return False
+    return True
 
 
 def _grants(spec: Raw, prefix: str) -> tuple[str, ...]:
@@ -268,6 +292,7 @@ class ResourceClaimFacts:
         labels: Its labels.
         finalizers: Its finalizers.
         hook: UID of the DevicePool whose hook it is for, or "".
+        run: Of a hook's: what the run is for, as its annotation says; else "".
     """
 
     meta: Meta
@@ -280,6 +305,7 @@ class ResourceClaimFacts:
     finalizers: tuple[str, ...]
     hook: str = ""
     requests: tuple[str, ...] = ()
+    run: str = ""
 
 
 def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
@@ -307,6 +333,7 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
         finalizers=tuple(meta.get("finalizers") or ()),
         hook=hook,
         requests=tuple(str(r.get("request") or "").partition("/")[0] for r in results if not r.get("adminAccess")),
+        run=str((meta.get("annotations") or {}).get(ANNOTATION_RUN) or "") if hook else "",
     )
 
 

@@ -22,7 +22,8 @@ from adjoin.environment import ShareFacts
 from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.holdings import evicted_since, hopeless, is_released, read_evictions, read_nominated, read_placed
 from adjoin.inventory import Inventory, asked_pool, own_tenant
-from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, HostAsk, PlacedReplica, Share
+from adjoin.modes import ModesReader
+from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, HostAsk, Mode, PlacedReplica, Share
 from adjoin_allocator.results import Code
 from adjoin_allocator.snapshot import Claims, Snapshot
 from adjoin_allocator.terms import HoldKind, ReplicaState
@@ -57,14 +58,19 @@ class SnapshotBuilder:
         self._holds: Mapping[DeviceID, Hold] = {}
         self._shares: dict[str, tuple[ShareFacts, Share]] = {}
         self._shared: Mapping[str, Share] = {}
+        self._modes = ModesReader()
 
     def build(
-        self, view: View, inventory: Inventory, followed: Mapping[str, frozenset[int]] = MappingProxyType({})
+        self,
+        view: View,
+        inventory: Inventory,
+        followed: Mapping[str, frozenset[int]] = MappingProxyType({}),
+        modes: Mapping[DeviceID, Mode] | None = None,
     ) -> Snapshot:
         """The snapshot of `view`, whose inventory is `inventory`. Claims stand in the view's order.
 
         `followed` says for claims that follow their pods, by UID, which replicas they want; one that is not in it wants
-        none.
+        none. `modes` are the devices that shares' statuses have in a mode; None: to be read here.
         """
         last, self._last = self._last, (view, inventory)
         # While nothing beside a claim has changed that goes into it, its own facts decide.
@@ -100,6 +106,7 @@ class SnapshotBuilder:
             claims=self._kept,
             holds=self._holds,
             shares=self._share(view),
+            modes=self._modes.read(view.shares, inventory).of_allocator if modes is None else modes,
         )
 
     def _followed(self, claims: Mapping[str, Claim]) -> Claims:

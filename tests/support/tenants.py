@@ -13,6 +13,8 @@ from fractions import Fraction
 from itertools import combinations, product
 from math import ceil, inf
 
+from tests.support.partition_checks import partition_fraction
+
 from adjoin_allocator import (
     Claim,
     ClaimUID,
@@ -26,6 +28,7 @@ from adjoin_allocator import (
     PreemptionRules,
     Reclaim,
     ReplicaState,
+    ShareMode,
     Snapshot,
     plan,
 )
@@ -109,7 +112,13 @@ def price(snapshot: Snapshot, device: Device, placed: PlacedDevice) -> int:
         return 1000
     share, memory = snapshot.shares[placed.share.name], memory_bytes(device)
     fraction = Fraction(placed.share.compute_milli or 0, 1000)
-    if placed.share.memory_bytes:
+    if share.mode is ShareMode.TIME_SLICED:
+        fraction = Fraction(placed.share.slots or 1, share.slots)
+    elif share.mode is ShareMode.VIRTUAL_FUNCTIONS:
+        fraction = Fraction(1, share.functions)
+    elif share.mode is ShareMode.PARTITIONED:
+        fraction = partition_fraction(share, device, placed.share.profile or "")
+    elif placed.share.memory_bytes:
         whole = None if memory is None else shareable_bytes(share, memory)
         fraction = max(fraction, Fraction(placed.share.memory_bytes, whole) if whole else Fraction(1))
     return ceil(min(fraction, Fraction(1)) * 1000)

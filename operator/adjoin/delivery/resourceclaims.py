@@ -16,6 +16,8 @@ from adjoin.api.names import DEVICE_CLASS, DRIVER, FINALIZER, LABEL_CLAIM, LABEL
 from adjoin.api.pool_policy import HealthAction, HealthRule
 from adjoin.delivery.events import Notice
 from adjoin.delivery.guard import GUARD_TAINT
+from adjoin.delivery.limits import Holding
+from adjoin.delivery.opaque import configs
 from adjoin.delivery.parts import Layout, LayoutError, deal
 from adjoin.facts import Binding, ClaimFacts, PodFacts, ResourceClaimFacts
 from adjoin.intents import FROM_PREVIOUS, Kind, Step, Verb
@@ -52,6 +54,8 @@ class Cargo:
         excused: Tolerations of device taints that the pool's health rules excuse.
         beside: All devices of the node.
         wired: The DevicePool, with what is known of how its devices are wired.
+        holdings: By request, for each of its devices in the same order, the part that is held; None: the whole. A
+            request that is absent has whole devices.
     """
 
     claim: ClaimFacts
@@ -65,6 +69,7 @@ class Cargo:
     excused: tuple[Mapping[str, str], ...] = ()
     beside: tuple[Device, ...] = ()
     wired: Pool | None = None
+    holdings: Mapping[str, tuple[Holding | None, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +222,11 @@ def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str,
         for request, devices in hands
         for result in allocation_results(request, devices, cargo.pool, holder, cargo.bindings, cargo.excused)
     ]
+    told = configs((request, [(device, _part(cargo, request, device)) for device in given]) for request, given in hands)
     return {
         "status": {
             "allocation": {
-                "devices": {"results": results},
+                "devices": {"results": results, **({"config": told} if told else {})},
                 "nodeSelector": one_node(cargo.node),
                 # Without it kube-scheduler would add one when it binds, and be refused: the allocation is immutable.
                 "allocationTimestamp": rfc3339(now),
@@ -229,6 +235,12 @@ def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str,
             "reservedFor": [{"resource": "pods", "name": pod.meta.name, "uid": pod.meta.uid}],
         }
     }
+
+
+def _part(cargo: Cargo, request: str, device: Device) -> Holding | None:
+    """The part that a request holds of a device."""
+    held = zip(cargo.devices.get(request, ()), cargo.holdings.get(request, ()), strict=False)
+    return next((part for each, part in held if each.id == device.id), None)
 
 
 def _renew(found: ResourceClaimFacts) -> tuple[Step, ...]:

@@ -633,10 +633,11 @@ def test_a_quota_leaves_the_better_way_to_the_first_members(quota: int, gang_min
 
 
 def test_ways_that_a_quota_mixes_stay_on_one_network() -> None:
-    """Who comes after others joins them where they are."""
+    """The better place of the first, in a rack without room for the second, is not taken."""
     machines, devices = site(("r1", 2), ("r2", 2), gpus=4)
     claim = replace(make.gang("claim", two_ways(), replicas=2, required="rack"), tenant="team")
-    snapshot = world(machines, devices, filled(devices, "n1", 4), claim, tenants={"team": Tenant("team", {"gpu": 6}, {})})
+    tenants = {"team": Tenant("team", {"gpu": 6}, {})}
+    snapshot = world(machines, devices, filled(devices, "n1", 4), claim, tenants=tenants)
     placements = of(planned(snapshot)).placements
     assert [one.devices[0].request for one in placements] == ["gpu/four", "gpu/two"]
     assert {one.node for one in placements} == {"n3", "n4"}

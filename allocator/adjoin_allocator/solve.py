@@ -48,7 +48,7 @@ from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.settling import settled
-from adjoin_allocator.shortage import less_of, share_refusal, shortage
+from adjoin_allocator.shortage import less_isolation, less_of, share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant
 from adjoin_allocator.tenancy import Cost, least_cost
@@ -150,6 +150,8 @@ class _Run:
     batch: Batch = field(init=False)
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
+    _strict: list[Claim] = field(default_factory=list)
+    """Claims that ask for more isolation than they can have."""
     _rounds: dict[str, Round] = field(default_factory=dict)
     _early: dict[ClaimUID, dict[int, Placement]] = field(default_factory=dict)
     """Replicas that were placed before their claims are served."""
@@ -171,6 +173,8 @@ class _Run:
         asks = self._read(claim)
         if isinstance(asks, Reason):
             self._add(ClaimPlan(uid=claim.uid, reasons=(asks,)))
+            if asks.code is Code.ISOLATION_UNAVAILABLE:
+                self._strict.append(claim)
             return
         early = self._early.get(claim.uid, {})
         if is_gang(claim):
@@ -393,6 +397,8 @@ class _Run:
         """Says why claims wait, against what is left when all are served. Equal asks have equal answers, but for what
         they wait for: who is served first would have it.
         """
+        for claim in self._strict:
+            self._soften(claim)
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
         ahead: list[Ask] = []
         for found_waiting in self._waiting:
@@ -440,6 +446,19 @@ class _Run:
                     nominated=waiting.nominated,
                 )
             )
+
+    def _soften(self, claim: Claim) -> None:
+        """Says with how much less isolation a claim would fit. What a gang needs, or one of several ways, is not tried;
+        nor is what a tenant may not have, or whose share says no for another reason.
+        """
+        if is_gang(claim) or any(request.first_of for request in claim.requests):
+            return
+        if self.snapshot.pools[claim.pool].unavailable:
+            return
+        shares = self.snapshot.shares
+        words = less_isolation(self.placer, claim, shares, lambda requests: self._refused(claim, requests))
+        if words is not None and not self.arbiter.accounts(claim.pool).short(claim.tenant, least_cost(claim.requests)):
+            self._plans[claim.uid] = replace(self._plans[claim.uid], nearest=words)
 
     def _affordable(self, waiting: _Waiting) -> str | None:
         """Which smaller claim would have a place, and within its tenant's quota; that of today fits neither."""

@@ -92,7 +92,7 @@ class _Valuation:
     cards: Floats
     idle: Floats
     seen: int = 0
-    known: dict[Wish, _Costs] = field(default_factory=dict)
+    known: dict[tuple[Wish, object], _Costs] = field(default_factory=dict)
     keys: dict[tuple[int, ...], tuple[Integers, list[int]]] = field(default_factory=dict)
     listed: list[int] = field(init=False)
     """The same as `worth`."""
@@ -228,13 +228,16 @@ class Appraiser:
 
     def _costs(self, valuation: _Valuation, wish: Wish) -> Integers:
         """By node and number of cards opened the terms of the node alone, with what decides among equals."""
-        log, kept = self.stock.log, valuation.known.get(wish)
+        # What a card loses that is cut into partitions depends on how often which of them are asked for.
+        cut = wish.part is not None and self.stock.cut[self.stock.share_at[wish.share]]
+        key = (wish, frozenset(self._lessons.profiles(wish.share).items()) if cut else None)
+        log, kept = self.stock.log, valuation.known.get(key)
         if valuation.seen < len(log):
             self._heed(valuation)
         if kept is None:
             if len(valuation.known) >= self._most:
                 valuation.known.clear()
-            kept = valuation.known[wish] = _Costs(self._local(valuation, wish, slice(None)), len(log))
+            kept = valuation.known[key] = _Costs(self._local(valuation, wish, slice(None)), len(log))
         elif kept.seen < len(log):
             changed = {*log[kept.seen :]} if len(log) - kept.seen <= 2 * FEW else ()
             if 0 < len(changed) <= FEW and self._light(wish):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.support.objects import deviceclaim, pod
-from tests.support.pooled import cluster, gated, phase, ran, replicas
+from tests.support.pooled import cluster, conditions, gated, phase, ran, replicas
 from tests.support.world import Crash, World
 
 from adjoin.decision import Decider
@@ -85,7 +85,13 @@ def test_a10_what_a_crash_left_allocated_is_taken_back_before_a_hook_has_it() ->
             world.kubernetes()
             world.now += 1
         world.settle(Decider)
-        assert phase(world) == "InUse"
+        if "were not verified" in conditions(world).get("Reconciling", ""):
+            # The pod had been let go, and nobody would make another: its owner is told, and decides.
+            world.delete(Kind.POD, "worker")
+            world.settle(Decider)
+            assert phase(world) == "Ready"
+        else:
+            assert phase(world) == "InUse"
 
     for crash in range(24):
         life(crash)

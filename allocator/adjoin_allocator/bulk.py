@@ -22,7 +22,7 @@ from adjoin_allocator.exchange import Ground
 from adjoin_allocator.fit import Fit
 from adjoin_allocator.packing_lp import Order, Packing, Site, pack
 from adjoin_allocator.place import Ask, Placer, Spot
-from adjoin_allocator.sharing import MILLI, cost_milli
+from adjoin_allocator.sharing import MILLI
 from adjoin_allocator.stock import NO_LIMIT, Booleans, Stock, Wish
 from adjoin_allocator.tariff import simple
 
@@ -55,6 +55,9 @@ def bulk(placer: Placer, asks: Sequence[Ask]) -> Iterator[tuple[int, Spot]]:
     """By place in `asks` the spots of those that the best packing takes; all asks are of one pool."""
     parts = placer.ledger.parts
     budget = 0 if not asks else placer.ledger.pools[asks[0].pool].index.pool.optimise_milliseconds
+    if asks and placer.ledger.pools[asks[0].pool].index.counted:
+        # The program knows cards, and no counters that they share.
+        return
     if len(asks) < FEWEST or budget < MILLISECONDS or not parts.prices(asks[0].pool):
         return
     kinds: dict[Wish, _Kind] = {}
@@ -105,8 +108,8 @@ def bulk(placer: Placer, asks: Sequence[Ask]) -> Iterator[tuple[int, Spot]]:
 
 
 def _milli(stock: Stock, wish: Wish) -> int | None:
-    """What a wish asks for in thousandths of a card; None where that depends on the card, or several parts are asked
-    for.
+    """What a wish asks for in thousandths of a card; None where that depends on the card, or thousandths do not tell
+    which parts fit together, or several parts are asked for.
     """
     if wish.part is None:
         return wish.count * MILLI
@@ -115,7 +118,7 @@ def _milli(stock: Stock, wish: Wish) -> int | None:
     share = stock.share_at[wish.share]
     if stock.shares[share].max_devices is not None:
         return None
-    sizes = {cost_milli(wish.of_each, cap) for cap in stock.caps[share].tolist()}
+    sizes = {each.exact(wish.of_each) for each in stock.rules[share]}
     return sizes.pop() if len(sizes) == 1 else None
 
 

@@ -18,13 +18,14 @@ from itertools import combinations
 
 import numpy as np
 
+from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.demand import Stake
 from adjoin_allocator.fit import Fit, Misfit, Obstacle, needed
 from adjoin_allocator.fractions import Appraiser
 from adjoin_allocator.nodes import NodeView, Shape, Sort
 from adjoin_allocator.place import Ask
 from adjoin_allocator.seats import Filling, Seat, Seats
-from adjoin_allocator.sharing import MILLI, Part, cost_milli, left_milli, part
+from adjoin_allocator.sharing import MILLI, Part, part
 from adjoin_allocator.topology import bits
 
 STEPS = 50_000
@@ -38,29 +39,38 @@ class Slice:
     share: str
     part: Part
     appraiser: Appraiser
-    caps: tuple[int, ...]
-    """By class of card what the share may give of its memory."""
+    rules: Sequence[CardRule]
+    """By class of card what the share makes of it."""
 
-    def fits(self, klass: int, card: Card | None) -> bool:
-        """Whether so much is left of a card; None is a whole one."""
-        used_bytes, used_milli = (0, 0) if card is None else (card.bytes, card.milli)
-        there = used_bytes + self.part.bytes <= self.caps[klass] and used_milli + self.part.milli <= MILLI
-        return there and (card is None or card.share == self.share)
+    def after(self, klass: int, card: Card | None) -> Card | None:
+        """A card with the part taken of it, or None when it does not fit; for a whole card None comes in."""
+        if card is not None and card.share != self.share:
+            return None
+        use = self.rules[klass].after(UNUSED if card is None else card.use, self.part)
+        return None if use is None else Card(self.share, use)
+
+    def times(self, klass: int, card: Card | None) -> int:
+        """How many such parts are left on a card."""
+        if card is not None and card.share != self.share:
+            return 0
+        return self.rules[klass].times(UNUSED if card is None else card.use, self.part)
 
     def price(self, klass: int, card: Card | None) -> int:
         """What it costs on such a card."""
-        cap = self.caps[klass]
-        left = MILLI if card is None else left_milli(cap - card.bytes, MILLI - card.milli, cap)
-        return self.appraiser.price(klass, left, cost_milli(self.part, cap))
+        rule = self.rules[klass]
+        loss = self.appraiser.loss(rule, self.share, UNUSED if card is None else card.use, self.part)
+        if loss is not None:
+            return loss
+        left = MILLI if card is None else rule.left_milli(card.use)
+        return self.appraiser.price(klass, left, rule.size(self.part))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Card:
     """A divided card: of which share, and what of it is in use."""
 
     share: str
-    bytes: int
-    milli: int
+    use: Use
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +122,8 @@ class CardSeats(Seats[Bench]):
         limit = stock.shares[share_at].max_devices
         if limit is not None:
             self.openings[name] = max(0, limit - stock.in_mode[share_at])
-        each = part(request.share).times(request.count) if request.same_device else part(request.share)
-        return Slice(name, each, appraiser, tuple(stock.caps[share_at].tolist()))
+        each = part(request.share, stock.shares[share_at])
+        return Slice(name, each.times(request.count) if request.same_device else each, appraiser, stock.rules[share_at])
 
     # Nodes
 
@@ -156,9 +166,9 @@ class CardSeats(Seats[Bench]):
             stock = parts.appraiser(pool, kind).stock
             for column, bit in enumerate(parts.columns(pool, kind, position)):
                 klasses[bit] = int(stock.klass[position, column])
-                mode, *used = stock.used[:, position, column].tolist()
-                if mode >= 0 and stock.usable[position, column] and not free >> bit & 1:
-                    cards[bit] = Card(stock.shares[mode].name, *used)
+                used = stock.use(position, column)
+                if used is not None and stock.usable[position, column] and not free >> bit & 1:
+                    cards[bit] = Card(stock.shares[used[0]].name, used[1])
         chosen = []
         for ask, sort in zip(self.asks, sorts, strict=True):
             eligible = list(sort.eligible)
@@ -207,7 +217,7 @@ class CardSeats(Seats[Bench]):
             good = 0
             for bit in bits(mask):
                 card = cards.get(bit)
-                if (card is not None or (opening and key.free >> bit & 1)) and cut.fits(key.klasses[bit], card):
+                if (card is not None or (opening and key.free >> bit & 1)) and cut.after(key.klasses[bit], card):
                     good |= 1 << bit
             found.append(good)
         return tuple(found)
@@ -220,9 +230,7 @@ class CardSeats(Seats[Bench]):
         """By request how many devices, or parts, the node could give."""
         cards = dict(key.cards)
         return tuple(
-            mask.bit_count()
-            if cut is None
-            else sum(_times(cut, key.klasses[bit], cards.get(bit)) for bit in bits(mask))
+            mask.bit_count() if cut is None else sum(cut.times(key.klasses[bit], cards.get(bit)) for bit in bits(mask))
             for mask, cut in zip(self.could(key, at), self._slices[at], strict=True)
         )
 
@@ -256,11 +264,12 @@ class CardSeats(Seats[Bench]):
             for bit in bits(mask):
                 card = cards.get(bit)
                 if card is None:
-                    card = Card(cut.share, 0, 0)
                     free &= ~(1 << bit)
                     if cut.share in openings:
                         openings[cut.share] -= 1
-                cards[bit] = Card(cut.share, card.bytes + cut.part.bytes, card.milli + cut.part.milli)
+                after = cut.after(key.klasses[bit], card)
+                assert after is not None, "a part is taken that does not fit"
+                cards[bit] = after
         return replace(key, free=free, cards=tuple(sorted(cards.items())), openings=tuple(sorted(openings.items())))
 
     # One member
@@ -439,7 +448,7 @@ class _Search:
                 alone = not seats.asks[at].signature.counts[request]
                 most = min(most, mask.bit_count() // count, 1 if alone else most)
                 continue
-            each = [_times(cut, key.klasses[bit], cards.get(bit)) for bit in bits(mask)]
+            each = [cut.times(key.klasses[bit], cards.get(bit)) for bit in bits(mask)]
             while most and sum(min(times, most) for times in each) < most * count:
                 most = min(most - 1, sum(min(times, most) for times in each) // count)
         return most
@@ -465,14 +474,3 @@ class _Search:
             if not count
         )
         return frozenset(told.items()), key.openings, alone
-
-
-def _times(cut: Slice, klass: int, card: Card | None) -> int:
-    """How many such parts are left on a card."""
-    used_bytes, used_milli = (0, 0) if card is None else (card.bytes, card.milli)
-    found = []
-    if cut.part.bytes:
-        found.append((cut.caps[klass] - used_bytes) // cut.part.bytes)
-    if cut.part.milli:
-        found.append((MILLI - used_milli) // cut.part.milli)
-    return max(0, min(found))

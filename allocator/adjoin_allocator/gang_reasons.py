@@ -55,11 +55,11 @@ class Desk:
         same = claim.requests == gang.claim.requests and claim.affinity == gang.claim.affinity
         asks = gang.asks
         if not same:
-            shares = self.placer.ledger.parts.shares
+            parts = self.placer.ledger.parts
             asks = tuple(
                 self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile)
                 for way in ways(claim.requests)
-                if share_refusal(claim, way, shares) is None
+                if share_refusal(claim, way, parts.shares, parts.refusal) is None
             )
         present = {one.index for one in claim.placed if one.index not in gang.missing}
         return gang_of(self.placer, claim, asks, [at for at in claim.members if at not in present])
@@ -205,7 +205,7 @@ class _Teller:
     def _empty(self) -> dict[int, int]:
         """What would be free too, were nothing given out."""
         ledger = self.desk.placer.ledger.pools[self.gang.claim.pool]
-        taken = {at: view.offered & ~ledger.free[at] for at, view in enumerate(ledger.index.views)}
+        taken = {at: view.offered & ~ledger.open[at] for at, view in enumerate(ledger.index.views)}
         mine = self._mine()
         return {at: mask & ~mine.get(at, 0) for at, mask in taken.items() if mask & ~mine.get(at, 0)}
 

@@ -15,6 +15,7 @@ that it has already given.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -27,15 +28,24 @@ from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.demand import Market, Want, want
 from adjoin_allocator.holders import Holders
 from adjoin_allocator.hosts import NOTHING, Hosts
-from adjoin_allocator.model import Claim, ClaimUID, DeviceID, Hold, HostAsk, PlacedDevice, PlacedReplica, PlacedShare
+from adjoin_allocator.model import (
+    Claim,
+    ClaimUID,
+    Device,
+    DeviceID,
+    Hold,
+    HostAsk,
+    PlacedDevice,
+    PlacedReplica,
+    PlacedShare,
+)
 from adjoin_allocator.nodes import Nodes, PoolIndex, Question
 from adjoin_allocator.parts import Parts
 from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
-from adjoin_allocator.sharing import MILLI, memory_bytes
-from adjoin_allocator.sharing import part as part_of
+from adjoin_allocator.rulebook import clash
 from adjoin_allocator.snapshot import Claims, Snapshot, path
-from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added
+from adjoin_allocator.tenancy import Accounts, Cost, added
 from adjoin_allocator.terms import HoldKind, ReplicaState
 from adjoin_allocator.topology import bits
 
@@ -110,6 +120,8 @@ class Ledger:
         """Whose what was moved and how, for whose pod, and which version that was of; with a share a part of the device
         of that bit."""
         self._claims = Claims(())
+        self._indexes: Mapping[str, PoolIndex] = {}
+        """What the pools were brought to."""
         self._known: dict[ClaimUID, _Known] = {}
         self._hands: dict[tuple[str, int], list[tuple[Claim, _Entry]]] = {}
         """By pool and position what claims hold."""
@@ -121,10 +133,14 @@ class Ledger:
         """Brings the ledger to the snapshot. Nothing may be given away at this moment."""
         assert not self._journal, "a decision is under way"
         indexes = self._nodes.index(snapshot)
-        same = len(indexes) == len(self.pools) and all(
-            name in self.pools and (self.pools[name].index is index or self.pools[name].follow(index))
-            for name, index in indexes.items()
+        same = indexes is self._indexes or (
+            len(indexes) == len(self.pools)
+            and all(
+                name in self.pools and (self.pools[name].index is index or self.pools[name].follow(index))
+                for name, index in indexes.items()
+            )
         )
+        self._indexes = indexes
         # A device named twice, or a UID: then what one claim holds cannot be told from what another does.
         mixed = self.conflicts or len(self._known) != len(self._claims)
         if same and not mixed and self.parts.same(snapshot):
@@ -240,6 +256,13 @@ class Ledger:
         self._journal.append((ledger, position, bit, move, NOTHING, ledger.version, share))
         self.parts.hold(pool, position, bit, share, back, add=False)
 
+    def card(self, device: DeviceID) -> tuple[tuple[str, int, int], Device]:
+        """Where a device is (pool, position, bit), and what is known of it. It must be there."""
+        found = self._nodes.locate(device)
+        assert found is not None, f"{device} is not there"
+        index, position, bit = found
+        return (index.pool.name, position, bit), index.views[position].devices[bit]
+
     def cost(self, devices: Iterable[PlacedDevice]) -> dict[str, int]:
         """What placed devices, whole or in part, cost a tenant: thousandths of a device by device name."""
         cost: dict[str, int] = {}
@@ -247,11 +270,13 @@ class Ledger:
             found = self._nodes.locate(each.id)
             if found is not None:
                 index, position, bit = found
+                holders = self.holders[index.pool.name]
                 if each.share is None:
-                    kind = index.views[position].devices[bit].kind
-                    cost[kind] = cost.get(kind, 0) + WHOLE
+                    whole = holders.cost(position, 1 << bit)
+                    for kind, milli in whole.items():
+                        cost[kind] = cost.get(kind, 0) + milli
                     continue
-                for kind, milli in self.holders[index.pool.name].cost(position, 0, ((bit, each.share),)).items():
+                for kind, milli in holders.cost(position, 0, ((bit, each.share),)).items():
                     cost[kind] = cost.get(kind, 0) + milli
         return cost
 
@@ -273,7 +298,7 @@ class Ledger:
         capacity: dict[str, int] = {}
         for (kind, _), count in index.tally.items():
             capacity[kind] = capacity.get(kind, 0) + count
-        return Accounts(index.pool, capacity, self.holders[pool].usage)
+        return Accounts(index.pool, capacity, self.holders[pool].usage, index.portions)
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""
@@ -422,14 +447,10 @@ class Ledger:
             devices = entry.pool.index.views[entry.position].devices
             pool = entry.pool.index.pool.name
             for bit in bits(entry.divided & divided):
-                mine = [share for at, share in entry.parts if at == bit]
-                theirs = self.parts.held_of(pool, entry.position, bit)
-                parts = [part_of(share) for share in mine]
-                parts += [part_of(share).times(number) for share, number in theirs.items()]
-                memory = memory_bytes(devices[bit])
-                over = sum(each.milli for each in parts) > MILLI
-                over = over or (memory is not None and sum(each.bytes for each in parts) > memory)
-                if over or len({share.name for share in (*mine, *theirs)}) > 1:
+                held = Counter(share for at, share in entry.parts if at == bit)
+                held.update(self.parts.held_of(pool, entry.position, bit))
+                names = {share.name for share in held}
+                if len(names) > 1 or clash(held, devices[bit], self.parts.shares.get(names.pop())):
                     taken |= 1 << bit
         return taken
 

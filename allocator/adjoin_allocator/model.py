@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, NewType
 
 from adjoin_allocator.cel import AttributeValue, Quantity, Selector
+from adjoin_allocator.geometry import Entry
 from adjoin_allocator.terms import (
     DeviceType,
     HoldKind,
@@ -109,6 +110,8 @@ class Node:
         memory_bytes: Allocatable memory, likewise.
         cpu_used_milli: What bound pods that have not ended request of it.
         memory_used_bytes: Likewise.
+        cpu_load_milli: What everything on it really uses, as measured; None where nobody measures.
+        memory_load_bytes: Likewise.
     """
 
     name: str
@@ -122,6 +125,33 @@ class Node:
     memory_bytes: int | None = None
     cpu_used_milli: int = 0
     memory_used_bytes: int = 0
+    cpu_load_milli: int | None = None
+    memory_load_bytes: int | None = None
+
+
+Counted = Mapping[str, Mapping[str, Quantity]]
+"""Amounts by counter set and counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """In which amounts a capacity may be consumed (`requestPolicy` of a capacity, KEP-5075); whole numbers.
+
+    Either `values` or the range counts, which Kubernetes sees to; without both every amount will do.
+
+    Attributes:
+        default: What is consumed where nothing is asked for; None: all of it.
+        values: The amounts that there are, ascending; what is asked for is rounded up to the next of them.
+        least: The least amount of a range, or None.
+        most: The greatest, or None.
+        step: Amounts are `least` and whole steps above it; None: any.
+    """
+
+    default: int | None = None
+    values: tuple[int, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,6 +172,12 @@ class Device:
         standing: Whether it can be given out now.
         standing_detail: For a standing other than Offered, why, in words for a message (`taint gpu.nvidia.com/xid=31`).
         allow_multiple_allocations: As the driver publishes it.
+        policies: In which amounts its capacities may be consumed where it may be in several allocations, by fully
+            qualified name; any amount will do of one that has none.
+        consumes: What it takes of the driver's counters while somebody has it, by counter set and counter.
+        counters: What those counter sets hold in all, likewise; a set that is not in it holds as much as the greatest
+            of its devices takes.
+        outside: What is taken of them by holders of devices that are not in the inventory.
     """
 
     id: DeviceID
@@ -157,6 +193,10 @@ class Device:
     standing: Standing = Standing.OFFERED
     standing_detail: str = ""
     allow_multiple_allocations: bool = False
+    policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
+    consumes: Counted = field(default_factory=dict)
+    counters: Counted = field(default_factory=dict)
+    outside: Counted = field(default_factory=dict)
 
     @property
     def driver(self) -> str:
@@ -251,7 +291,11 @@ class Share:
         slots: TimeSliced: slots of each device.
         reserve_per_million: Fractional and MPS: part of a device's memory that nobody gets, in millionths.
         min_reserve_bytes: Least that is kept back.
-        max_clients: MPS: most claims on one device; None: as many as fit.
+        max_clients: MPS: most parts of one device; None: as many as fit.
+        layout: Partitioned, static: profiles with how many of each every device is cut into.
+        profiles: Partitioned, dynamic: profiles that may be made on demand, in the share's order.
+        table: Partitioned: where profiles may lie, instead of what is known of the product.
+        functions: VirtualFunctions: how many each device has.
         refusal: When set, nothing is given out of it, and this is why.
     """
 
@@ -267,7 +311,37 @@ class Share:
     reserve_per_million: int = 30_000
     min_reserve_bytes: int = 256 << 20
     max_clients: int | None = None
+    layout: Mapping[str, int] = field(default_factory=dict)
+    profiles: tuple[str, ...] = ()
+    table: tuple[Entry, ...] = ()
+    functions: int = 0
     refusal: str = ""
+
+
+class Slice(NamedTuple):
+    """A partition that exists on a device: its profile, its first memory slice and how many it takes."""
+
+    profile: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a device that is not whole has been made into, as the shares' statuses record it.
+
+    Attributes:
+        share: The DeviceShare in whose mode it is.
+        until: Until when it serves no other share and is not given whole (seconds since the epoch); None: until
+            somebody needs it.
+        slots: Partitions that exist on it.
+        changing: Hooks are about to bring it into the mode, or back.
+    """
+
+    share: str
+    until: float | None = None
+    slots: tuple[Slice, ...] = ()
+    changing: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -320,22 +394,22 @@ class ShareAsk:
 
     Attributes:
         name: The DeviceShare.
-        slots: TimeSliced: slots of one device.
+        slots: TimeSliced: slots of one device; None: one.
         memory_bytes: Fractional and MPS: device memory; None: not limited.
         compute_milli: Fractional and MPS: thousandths of the card's compute; None: not limited.
         profile: Partitioned: name of the partition profile.
     """
 
     name: str
-    slots: int = 1
+    slots: int | None = None
     memory_bytes: int | None = None
     compute_milli: int | None = None
     profile: str = ""
 
     @property
     def placed(self) -> PlacedShare:
-        """What is held of a device when a part of it, in bytes and thousandths, is given."""
-        return PlacedShare(self.name, memory_bytes=self.memory_bytes, compute_milli=self.compute_milli)
+        """What is held of a device when such a part of it is given; which partition, or function, is open."""
+        return PlacedShare(self.name, self.slots, self.memory_bytes, self.compute_milli, self.profile or None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,23 +463,55 @@ class Affinity:
 
 @dataclass(frozen=True, slots=True)
 class PlacedShare:
-    """The part of a device that is held; quantities as in `ShareAsk`, None where the mode has none."""
+    """The part of a device that is held; quantities as in `ShareAsk`, None where the mode has none.
+
+    Attributes:
+        profile: Partitioned: the partition's profile.
+        start: Its first memory slice; None while that is open.
+        vf: VirtualFunctions: which function; None while that is open.
+    """
 
     name: str
     slots: int | None = None
     memory_bytes: int | None = None
     compute_milli: int | None = None
+    profile: str | None = None
+    start: int | None = None
+    vf: int | None = None
+
+
+class CounterUse(NamedTuple):
+    """How much is taken of one counter."""
+
+    counter: str
+    amount: int
+
+
+class SetUse(NamedTuple):
+    """What is taken of a counter set, by counter in order."""
+
+    counter_set: str
+    uses: tuple[CounterUse, ...]
+
+
+Consumed = tuple[SetUse, ...]
+"""What is taken of counter sets, these in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedDevice:
     """A device that a replica holds, whole or in part, under the request it was given for (`gpu`, or `gpu/half` for an
-    alternative)."""
+    alternative).
+
+    Attributes:
+        consumed: What it takes of the driver's counters, as it was when it was given.
+    """
 
     request: str
     id: DeviceID
     hardware_id: str = ""
     share: PlacedShare | None = None
+    consumed: Consumed = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,22 +13,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.fit import Form
 from adjoin_allocator.model import Request, Share
 from adjoin_allocator.nodes import NodeView
 from adjoin_allocator.place import Ask, Placer
-from adjoin_allocator.sharing import MILLI, memory_bytes, part, shareable_bytes
+from adjoin_allocator.rulebook import rule_for
+from adjoin_allocator.sharing import MILLI, Part, part
 from adjoin_allocator.tariff import copies, of_cards
 from adjoin_allocator.topology import bits
 
 ROUNDS = (200, 2_000)
 """Steps for each choice of the first piece, the first and the second time; the third time whatever is left."""
 
-Card = tuple[str, int, int]
-"""The share that a card is split by, and the bytes and thousandths of it in use."""
+Card = tuple[str, Use]
+"""The share that a card is split by, and what of it is in use."""
 
-FREE: Card = ("", 0, 0)
-CLOSED: Card = ("", 1, 0)
+FREE: Card = ("", UNUSED)
+CLOSED: Card = ("", (1, 0, 0))
 """Nobody who is to be placed can have anything of it."""
 
 Cards = tuple[Card, ...]
@@ -59,14 +61,14 @@ class Site:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Line:
-    """One request: from how many devices something is taken (0: all there are), and the bytes and thousandths of each;
-    None for whole devices.
+    """One request: from how many devices something is taken (0: all there are), and which part of each; None for whole
+    devices.
     """
 
     request: Request
     share: Share | None
     cards: int
-    size: tuple[int, int] | None
+    part: Part | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +123,7 @@ class Packing:
         self._cards = [site.cards for site in sites]
         self._split = Counter(sites[0].split if sites else {})
         self._candidates: dict[tuple[_Need, int], tuple[int, ...]] = {}
+        self._rules: dict[tuple[str, int, int], CardRule] = {}
         marks: dict[object, int] = {}
         self._marks = [self._mark(at, list(known.values()), marks) for at in range(len(sites))]
         self._names: dict[object, int] = {}
@@ -149,17 +152,18 @@ class Packing:
     def _need(self, ask: Ask) -> _Need:
         lines, weight = [], 0
         for request in ask.requests:
-            share, size = None, None
+            share, each = None, None
             cards = request.count
             if request.share is not None:
-                share, each = self._shares[request.share.name], part(request.share).times(copies(request))
-                cards, size = request.count // copies(request), (each.bytes, each.milli)
+                share = self._shares[request.share.name]
+                each = part(request.share, share).times(copies(request))
+                cards = request.count // copies(request)
                 stock = self._placer.ledger.parts.appraiser(ask.pool, request.kind).stock
-                most = int(stock.caps[stock.share_at[share.name]].max(initial=1))
-                weight += cards * max(each.milli, each.bytes * MILLI // max(1, most))
+                sizes = [rule.size(each) for rule in stock.rules[stock.share_at[share.name]]]
+                weight += cards * min(sizes, default=MILLI)
             else:
                 weight += cards * MILLI
-            lines.append(_Line(request, share, cards, size))
+            lines.append(_Line(request, share, cards, each))
         form = of_cards(self._placer, ask).form
         return _Need(ask, tuple(lines), form, weight, form.bound)
 
@@ -179,9 +183,11 @@ class Packing:
     def _mark(self, at: int, needs: Sequence[_Need], marks: dict[object, int]) -> tuple[int, ...]:
         """By bit a number: devices of one number are the same to all pieces. Where wires matter each is its own."""
         found = []
-        for bit, device in enumerate(self._sites[at].view.devices):
+        for bit in range(self._sites[at].view.shape.size):
             use = tuple(mask >> bit & 1 for need in needs for mask in self._eligible(need, at))
-            key = (use, memory_bytes(device), (at, bit) if self._wired else None)
+            shares = {line.share for need in needs for line in need.lines if line.share is not None}
+            rules = tuple(id(self._rule(share, at, bit)) for share in sorted(shares, key=lambda share: share.name))
+            key = (use, rules, (at, bit) if self._wired else None)
             found.append(marks.setdefault(key, len(marks)))
         return tuple(found)
 
@@ -267,13 +273,19 @@ class Packing:
 
     def _part_of(self, line: _Line, at: int, bit: int, card: Card) -> Card | None:
         """A card when a line has taken of it, or None when it cannot."""
-        if line.share is None or line.size is None:
+        if line.share is None or line.part is None:
             return CLOSED if card == FREE else None
         if card != FREE and card[0] != line.share.name:
             return None
-        used = card[1] + line.size[0], card[2] + line.size[1]
-        room = shareable_bytes(line.share, memory_bytes(self._sites[at].view.devices[bit]) or 0)
-        return None if used[0] > room or used[1] > MILLI else (line.share.name, *used)
+        used = self._rule(line.share, at, bit).after(card[1], line.part)
+        return None if used is None else (line.share.name, used)
+
+    def _rule(self, share: Share, at: int, bit: int) -> CardRule:
+        key = (share.name, at, bit)
+        found = self._rules.get(key)
+        if found is None:
+            found = self._rules[key] = rule_for(share, self._sites[at].view.devices[bit])
+        return found
 
     def _ways(
         self, need: _Need, at: int, which: int, cards: Cards, chosen: tuple[int, ...]

@@ -17,6 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
+from adjoin_allocator.acceptance import refusal
 from adjoin_allocator.alternatives import most_wanted
 from adjoin_allocator.cel import Selector
 from adjoin_allocator.fractions import Appraiser
@@ -24,10 +25,11 @@ from adjoin_allocator.hosts import Hosts, Rooms
 from adjoin_allocator.model import Claim, DeviceName, HostAsk, PlacedShare, Pool, Request, Share
 from adjoin_allocator.nodes import NodeView, PoolIndex
 from adjoin_allocator.prices import Pricer
-from adjoin_allocator.sharing import DIVISIBLE, memory_bytes, part
+from adjoin_allocator.rulebook import class_of
+from adjoin_allocator.sharing import MILLI, Part, part
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.stock import NO_LIMIT, Booleans, Row, Stock, Used, Wish
-from adjoin_allocator.terms import DeviceType
+from adjoin_allocator.terms import DeviceType, ShareMode
 from adjoin_allocator.topology import bits
 from adjoin_allocator.wishes import Demand
 
@@ -131,6 +133,7 @@ class Parts:
         self._hosts = hosts
         self._pools: dict[str, _PoolParts] = {}
         self._pricer = Pricer()
+        self._refusals: dict[str, tuple[Share, tuple[NodeView, ...], str]] = {}
 
     def same(self, snapshot: Snapshot) -> bool:
         """Whether the shares are still those that it was brought to."""
@@ -144,13 +147,25 @@ class Parts:
         self._hosts.watcher = None
         ordered = sorted(snapshot.shares.values(), key=lambda share: share.name)
         for name, masks in pools.items():
-            shares = {share.name: share for share in ordered if share.pool == name and share.mode in DIVISIBLE}
+            shares = {share.name: share for share in ordered if share.pool == name}
             self._pools[name] = _PoolParts(masks, shares)
             masks.watcher = None
 
     def prices(self, pool: str) -> bool:
         """Whether places in this pool are told apart by prices: a share divides its devices."""
         return bool(self._pools[pool].shares)
+
+    def refusal(self, share: Share) -> str:
+        """Why a share cannot split the devices that it selects, or ""."""
+        pool = self._pools.get(share.pool)
+        if share.mode is not ShareMode.PARTITIONED or pool is None:
+            return ""
+        views = pool.masks.index.views
+        known = self._refusals.get(share.name)
+        if known is None or known[0] is not share or known[1] is not views:
+            devices = (view.devices[bit] for view in views for bit in bits(view.eligible(share.kind, share.selectors)))
+            known = self._refusals[share.name] = (share, views, refusal(share, devices))
+        return known[2]
 
     # Holding
 
@@ -161,6 +176,29 @@ class Parts:
     def held_of(self, pool: str, position: int, bit: int) -> Mapping[PlacedShare, int]:
         """The same of one divided device."""
         return self._pools[pool].cards[position, bit].held
+
+    def held(self, pool: str, position: int, bit: int) -> Mapping[PlacedShare, int]:
+        """The same of one device, whether anybody has parts of it or not."""
+        card = self._pools[pool].cards.get((position, bit))
+        return {} if card is None else card.held
+
+    def used_milli(self, pool: str, kind: str, position: int, bit: int) -> int:
+        """Which part of a device is in use, in thousandths; of a free one nothing."""
+        held = self.held(pool, position, bit)
+        if not held:
+            return 0
+        stock = self.appraiser(pool, kind).stock
+        column = self.columns(pool, kind, position).index(bit)
+        used = stock.use(position, column)
+        if used is None:
+            return MILLI
+        share, use = used
+        return MILLI - stock.rules[share][stock.klass.item(position, column)].left_milli(use)
+
+    def crowd(self, pool: str, kind: str, position: int, bit: int) -> int:
+        """How crowded a device is: by who shares it, then by what is in use of it."""
+        card = self._pools[pool].cards.get((position, bit))
+        return 0 if card is None else card.users * (MILLI + 1) + self.used_milli(pool, kind, position, bit)
 
     def hold(self, pool: str, position: int, bit: int, share: PlacedShare, back: bool, add: bool) -> None:
         """Somebody holds a part of a device, or no longer does."""
@@ -233,14 +271,15 @@ class Parts:
             (request for request in known if types[request.kind] is DeviceType.GPU), known[0] if known else None
         )
         for request in known:
-            share = request.share
+            share = None if request.share is None else pool.shares.get(request.share.name)
+            asked = None if request.share is None or share is None else part(request.share, share)
             yield (
                 request.kind,
                 Wish(
                     count=request.count,
-                    share="" if share is None else share.name,
-                    part=None if share is None else part(share),
-                    together=request.same_device and share is not None,
+                    share="" if request.share is None else request.share.name,
+                    part=Part() if asked is None and request.share is not None else asked,
+                    together=request.same_device and request.share is not None,
                     only=pool.side(request.kind).only(request.selectors),
                     cpu_milli=host.cpu_milli if request is main else 0,
                     memory_kib=-(-host.memory_bytes // _KIB) if request is main else 0,
@@ -264,8 +303,9 @@ class Parts:
             for position in sorted(side.changed):
                 stock.put(position, _row(parts, side, stock, rooms, position))
             side.changed.clear()
-        for selectors in list(side.selections)[len(stock.eligible) :]:
-            stock.eligible.append(self._matching(stock, side, views, kind, selectors))
+        if len(side.selections) > len(stock.eligible):
+            for selectors in list(side.selections)[len(stock.eligible) :]:
+                stock.eligible.append(self._matching(stock, side, views, kind, selectors))
         return appraiser
 
     def columns(self, pool: str, kind: str, position: int) -> tuple[int, ...]:
@@ -286,12 +326,14 @@ class Parts:
         side.straight = [columns == tuple(range(len(columns))) for columns in side.columns]
         side.views, side.closed = masks.index.views, masks.index.closed
         side.alike = _alike(masks.index, kind)
-        memory = [
-            [memory_bytes(view.devices[bit]) or 0 for bit in columns]
+        shares = [share for share in parts.shares.values() if share.kind == kind]
+        # Others do not care what the product is, and fewer classes are fewer prices.
+        products = any(share.mode is ShareMode.PARTITIONED for share in shares)
+        cards = [
+            [class_of(view.devices[bit], products) for bit in columns]
             for view, columns in zip(views, side.columns, strict=True)
         ]
-        shares = [share for share in parts.shares.values() if share.kind == kind]
-        stock = Stock(memory, shares)
+        stock = Stock(cards, shares)
         stock.selected = [self._matching(stock, side, views, kind, share.selectors) for share in shares]
         # The appraiser looks at them once.
         for position in masks.index.closed:
@@ -322,6 +364,10 @@ def _row(parts: _PoolParts, side: _Side, stock: Stock, rooms: Rooms, position: i
     """What a node has: free cards, parts in use, and what is left of the host."""
     masks, columns = parts.masks, side.columns[position]
     free = masks.free[position]
+    counters = masks.index.views[position].shape.counters
+    if counters is not None:
+        # A partition that a driver publishes is given as it is; only whole cards are divided.
+        free &= counters.whole
     if side.straight[position]:
         free &= (1 << len(columns)) - 1
     else:
@@ -332,22 +378,18 @@ def _row(parts: _PoolParts, side: _Side, stock: Stock, rooms: Rooms, position: i
         for column, bit in enumerate(columns):
             card = parts.cards.get((position, bit))
             if card is not None:
-                used += _used(card, stock, column, bool(offered >> bit & 1))
+                used += _used(card, stock, (position, column), bool(offered >> bit & 1))
     cpu, memory = rooms.cpu_milli.item(position), rooms.memory_bytes.item(position)
     return free, tuple(used), min(cpu, NO_LIMIT), NO_LIMIT if memory >= NO_LIMIT else memory // _KIB
 
 
-def _used(card: _Card, stock: Stock, column: int, usable: bool) -> Iterator[Used]:
+def _used(card: _Card, stock: Stock, place: tuple[int, int], usable: bool) -> Iterator[Used]:
     """What is in use of a card, if a share of the pool divides it: of two, should there be two, the first one."""
-    mode, memory, milli = -1, 0, 0
-    for share, times in card.held.items():
-        at = stock.share_at.get(share.name)
-        if at is not None:
-            memory += (share.memory_bytes or 0) * times
-            milli += (share.compute_milli or 0) * times
-            mode = at if mode < 0 else min(mode, at)
-    if mode >= 0:
-        yield column, mode, memory, milli, usable
+    mode = min((at for share in card.held if (at := stock.share_at.get(share.name)) is not None), default=None)
+    if mode is not None:
+        name = stock.shares[mode].name
+        mine = [(share, times) for share, times in card.held.items() if share.name == name]
+        yield place[1], mode, stock.rules[mode][stock.klass.item(place)].use(mine), usable
 
 
 def _alike(index: PoolIndex, kind: str) -> tuple[bool, bool]:

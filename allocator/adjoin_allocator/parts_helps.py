@@ -8,21 +8,17 @@ taken here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.explain import listed, nodes_word
 from adjoin_allocator.model import PlacedShare
 from adjoin_allocator.place import Placer
 from adjoin_allocator.results import Code, Reason
-from adjoin_allocator.sharing import MILLI, part
-from adjoin_allocator.stock import Stock, Wish
+from adjoin_allocator.stock import Booleans, Stock, Wish
 from adjoin_allocator.terms import Standing
-
-_Amounts = NDArray[np.int64]
 
 _CODES = {
     Standing.UNHEALTHY: Code.UNHEALTHY,
@@ -40,20 +36,20 @@ _WORDS = {
 
 @dataclass(slots=True)
 class _Node:
-    """By column what the cards of one node could give now."""
+    """By column what is in use of the cards of one node that could give a part now, None for others."""
 
-    in_bytes: list[int]
-    milli: list[int]
+    rules: list[CardRule]
+    uses: list[Use | None]
 
     def fits(self, wish: Wish) -> bool:
         """Whether enough of them could give a part."""
         each = wish.of_each
-        both = zip(self.in_bytes, self.milli, strict=True)
-        return sum(left >= each.bytes and rest >= each.milli for left, rest in both) >= wish.parts
+        both = zip(self.rules, self.uses, strict=True)
+        return sum(use is not None and rule.after(use, each) is not None for rule, use in both) >= wish.parts
 
-    def give(self, column: int, in_bytes: int, milli: int) -> None:
-        """A card could give so much instead."""
-        self.in_bytes[column], self.milli[column] = in_bytes, milli
+    def give(self, column: int, use: Use) -> None:
+        """Of a card only so much would be in use."""
+        self.uses[column] = use
 
 
 @dataclass(slots=True, eq=False)
@@ -62,8 +58,7 @@ class Cards:
 
     Attributes:
         at: Index of its share in the stock.
-        free_bytes: What each could give now, -1 where that is nothing, as if no node were closed.
-        free_milli: Likewise.
+        mine: Cards that could give something now, as if no node were closed.
     """
 
     placer: Placer
@@ -72,8 +67,7 @@ class Cards:
     stock: Stock
     at: int
     wish: Wish
-    free_bytes: _Amounts
-    free_milli: _Amounts
+    mine: Booleans
 
     def reasons(self) -> Iterator[Reason]:
         """All that would help, what passes first."""
@@ -82,7 +76,9 @@ class Cards:
         yield from self._unwell()
 
     def _node(self, position: int) -> _Node:
-        return _Node(self.free_bytes[position].tolist(), self.free_milli[position].tolist())
+        rules = self.stock.rules[self.at]
+        uses = [self._left(position, column) if mine else None for column, mine in enumerate(self.mine[position])]
+        return _Node([rules[klass] for klass in self.stock.klass[position].tolist()], uses)
 
     def _closed(self) -> Iterator[Reason]:
         index = self.placer.ledger.pools[self.pool].index
@@ -92,10 +88,6 @@ class Cards:
             yield Reason(
                 Code.NODE_UNAVAILABLE, len(found), f"{nodes_word(len(found))} would fit, but {listed(why, len(found))}"
             )
-
-    def _whole(self, position: int, column: int) -> tuple[int, int]:
-        """What a card could give if nobody held anything of it."""
-        return int(self.stock.caps[self.at, self.stock.klass[position, column]]), MILLI
 
     def _chosen(self, position: int) -> list[tuple[int, int]]:
         """The columns and bits of the cards that the request may have."""
@@ -127,12 +119,11 @@ class Cards:
                     continue
                 if back >> bit & 1 and (entire | split) >> bit & 1:
                     if self._splits(int(self.stock.used[0, position, column] == self.at)):
-                        node.give(column, *self._whole(position, column))
+                        node.give(column, UNUSED)
                 elif bit in gone and self.stock.used[0, position, column] == self.at:
-                    left = self._left(position, column)
-                    sizes = [part(share) for share in gone[bit]]
-                    in_bytes, milli = sum(each.bytes for each in sizes), sum(each.milli for each in sizes)
-                    node.give(column, left[0] + in_bytes, left[1] + milli)
+                    held = Counter(self.placer.ledger.parts.held_of(self.pool, position, bit))
+                    held.subtract(gone[bit])
+                    node.give(column, node.rules[column].use(held.items()))
             if node.fits(self.wish):
                 found.append(position)
         if found:
@@ -140,11 +131,10 @@ class Cards:
             message = f"{nodes_word(len(found))} would fit with devices that are being released: {names}"
             yield Reason(Code.DEVICE_RELEASING, len(found), message)
 
-    def _left(self, position: int, column: int) -> tuple[int, int]:
-        """What is left of a card that the share has split."""
-        cap, milli = self._whole(position, column)
-        used = int(self.stock.used[1, position, column]), int(self.stock.used[2, position, column])
-        return cap - used[0], milli - used[1]
+    def _left(self, position: int, column: int) -> Use:
+        """What is in use of a card, if the share has split it."""
+        found = self.stock.use(position, column)
+        return UNUSED if found is None else found[1]
 
     def _unwell(self) -> Iterator[Reason]:
         """Nodes where cards that cannot be given for one reason would be enough."""
@@ -162,7 +152,7 @@ class Cards:
                     mode = int(self.stock.used[0, position, column])
                     if mode != self.at and (mode >= 0 or not self._splits(0)):
                         continue
-                    node.give(column, *(self._left if mode == self.at else self._whole)(position, column))
+                    node.give(column, self._left(position, column) if mode == self.at else UNUSED)
                     device = view.devices[bit]
                     detail = f" ({device.standing_detail})" if device.standing_detail else ""
                     names.append(f"{view.name}/{device.id.device}{detail}")

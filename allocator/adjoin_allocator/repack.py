@@ -9,13 +9,15 @@ claims with alternatives.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from adjoin_allocator.fit import Fit
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.lot import Lot, Unit, alone
-from adjoin_allocator.model import Claim, HostAsk
+from adjoin_allocator.model import Claim, Device, PlacedShare, Share
 from adjoin_allocator.packing import CLOSED, FREE, Card, Packing, Piece, Site
 from adjoin_allocator.place import Ask, Spot
+from adjoin_allocator.rulebook import rule_for
 from adjoin_allocator.sharing import MILLI, memory_bytes, part
 from adjoin_allocator.tariff import copies, grant, take_back
 from adjoin_allocator.topology import bits
@@ -35,7 +37,8 @@ Find = Callable[[Unit], Spot | None]
 
 def movable(claim: Claim) -> bool:
     """Whether its replicas may be placed again one by one, parts or not."""
-    return alone(claim) and claim.host == HostAsk() and not any(request.first_of for request in claim.requests)
+    # What costs least is asked first.
+    return claim.host == NOTHING and alone(claim) and not any(request.first_of for request in claim.requests)
 
 
 class Repack:
@@ -70,6 +73,9 @@ class Repack:
         ask = unit.ask
         key = ask.requests, ask.affinity, ask.profile
         if not self._steps or key in self._refused or not (self.units or _divides(ask)):
+            return None
+        if self._lot.nodes.index.counted:
+            # Packing knows cards, and no counters that they share.
             return None
         others = [*self.units, *self._lot.placed]
         spot = self._placed_anew(unit, others) if others and self._countable(ask) else None
@@ -109,21 +115,24 @@ class Repack:
     def _countable(self, ask: Ask) -> bool:
         """Whether numbers alone allow one more replica: moving makes nothing more of the cards that there are."""
         for kind in {request.kind for request in ask.requests if request.count}:
-            milli = in_bytes = 0
+            stock, milli, units = self._lot.ledger.parts.appraiser(ask.pool, kind).stock, 0, Counter[int]()
             for request in ask.requests:
                 if request.kind == kind:
-                    milli += request.count * (part(request.share).milli if request.share else MILLI)
-                    in_bytes += request.count * (part(request.share).bytes if request.share else 0)
-            stock = self._lot.ledger.parts.appraiser(ask.pool, kind).stock
+                    at = None if request.share is None else stock.share_at[request.share.name]
+                    each = None if at is None or request.share is None else part(request.share, stock.shares[at])
+                    milli += request.count * (MILLI if each is None else each.milli)
+                    if at is not None and each is not None:
+                        units[at] += request.count * each.units
             open_ = ~stock.closed[:, None]
-            _, used_bytes, used_milli = stock.used
+            mode, used_units, used_milli, _ = stock.used
             divided = open_ & stock.usable
             free = open_ & stock.free
-            most = stock.caps.max(axis=0, initial=0)[stock.klass]
-            left_milli = int(free.sum()) * MILLI + int((MILLI - used_milli)[divided].sum())
-            left_bytes = int(most[free].sum()) + int((most - used_bytes)[divided].sum())
-            if milli > left_milli or in_bytes > left_bytes:
+            if milli > int(free.sum()) * MILLI + int((MILLI - used_milli)[divided].sum()):
                 return False
+            for at, needed in units.items():
+                caps, mine = stock.caps[at][stock.klass], divided & (mode == at)
+                if needed > int(caps[free].sum()) + int((caps - used_units)[mine].sum()):
+                    return False
         return True
 
     def _positions(self, others: Sequence[Unit]) -> list[int]:
@@ -147,14 +156,8 @@ class Repack:
     def _sites(self, positions: Sequence[int], units: Sequence[Unit]) -> list[Site]:
         """The nodes without these units, and how many devices are split everywhere without them."""
         nodes, parts = self._lot.nodes, self._lot.ledger.parts.holding(self._lot.pool.name)
-        cards: dict[tuple[int, int], tuple[str, int, int, int]] = {}
-        split: Counter[str] = Counter()
-        for key, held in parts.items():
-            name = next(iter(held)).name
-            split[name] += 1
-            in_bytes = sum(part(share).bytes * times for share, times in held.items())
-            milli = sum(part(share).milli * times for share, times in held.items())
-            cards[key] = (name, in_bytes, milli, sum(held.values()))
+        cards = {key: Counter(held) for key, held in parts.items()}
+        split = Counter(next(iter(held)).name for held in parts.values())
         free = {position: nodes.free[position] for position in positions}
         for unit in units:
             position = unit.place.position
@@ -162,26 +165,24 @@ class Repack:
                 if request.share is None:
                     free[position] |= mask
                     continue
-                each, times = part(request.share), copies(request)
                 for bit in bits(mask):
-                    name, in_bytes, milli, users = cards[position, bit]
-                    left = (name, in_bytes - times * each.bytes, milli - times * each.milli, users - times)
-                    cards[position, bit] = left
-                    if not left[3]:
+                    held = cards[position, bit]
+                    held[request.share.placed] -= copies(request)
+                    if not held.total():
                         del cards[position, bit]
-                        split[name] -= 1
+                        split[request.share.name] -= 1
                         free[position] |= 1 << bit
-        sites = []
+        sites, shares = [], self._lot.ledger.parts.shares
         for position in positions:
             view = nodes.index.views[position]
             usable = view.offered & ~(nodes.entire(position) & ~free[position])
             now: list[Card] = []
             for bit in range(view.shape.size):
-                card = cards.get((position, bit))
+                users = cards.get((position, bit))
                 if not usable >> bit & 1:
                     now.append(CLOSED)
-                elif card is not None:
-                    now.append(card[:3])
+                elif users is not None:
+                    now.append(_split_card(users, shares, view.devices[bit]))
                 else:
                     now.append(FREE if free[position] >> bit & 1 else CLOSED)
             sites.append(Site(position, view, tuple(now), split))
@@ -228,6 +229,12 @@ class Repack:
         else:
             unit.spot = spot
             grant(self._lot.placer, unit.ask, spot)
+
+
+def _split_card(users: Counter[PlacedShare], shares: Mapping[str, Share], device: Device) -> Card:
+    """A divided card as `packing` knows it; of a share that is gone nobody can have anything."""
+    share = shares.get(next(iter(users)).name)
+    return CLOSED if share is None else (share.name, rule_for(share, device).use(users.items()))
 
 
 def _divides(ask: Ask) -> bool:

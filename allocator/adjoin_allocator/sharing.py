@@ -10,14 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adjoin_allocator.cel import Quantity
-from adjoin_allocator.model import Device, PlacedShare, Request, Share, ShareAsk
+from adjoin_allocator.model import Device, PlacedShare, Share, ShareAsk
 from adjoin_allocator.terms import Isolation, ShareMode
 
 MILLI = 1000
 """Thousandths of a whole card."""
 
-DIVISIBLE = frozenset({ShareMode.FRACTIONAL})
-"""Modes whose parts can be given away: those that divide memory and compute at will."""
+AMOUNTS = frozenset({ShareMode.FRACTIONAL, ShareMode.MPS})
+"""Modes that divide memory and compute at will."""
+
+PIECES = frozenset({ShareMode.TIME_SLICED, ShareMode.VIRTUAL_FUNCTIONS})
+"""Modes that give a device by the piece, all pieces alike."""
 
 ISOLATION = {
     ShareMode.TIME_SLICED: Isolation.NONE,
@@ -66,15 +69,26 @@ def shareable_bytes(share: Share, memory: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of one device. None is not limited, and takes nothing away from others."""
+    """A part of one device, or several of it. None is not limited, and takes nothing away from others.
 
-    memory_bytes: int | None
-    compute_milli: int | None
+    Attributes:
+        amount: Bytes of memory, slots, or functions.
+        compute_milli: Thousandths of the compute.
+        clients: How many of a limited number of clients it is.
+        profile: Partitioned: the profile; then nothing else is said of it but the number.
+        number: How many partitions.
+    """
+
+    amount: int | None = None
+    compute_milli: int | None = None
+    clients: int = 0
+    profile: str = ""
+    number: int = 1
 
     @property
-    def bytes(self) -> int:
-        """Bytes that it takes."""
-        return self.memory_bytes or 0
+    def units(self) -> int:
+        """Bytes, slots or functions that it takes."""
+        return self.amount or 0
 
     @property
     def milli(self) -> int:
@@ -84,37 +98,22 @@ class Part:
     def times(self, number: int) -> Part:
         """So many of it together."""
         return Part(
-            None if self.memory_bytes is None else self.memory_bytes * number,
+            None if self.amount is None else self.amount * number,
             None if self.compute_milli is None else self.compute_milli * number,
+            self.clients * number,
+            self.profile,
+            self.number * number,
         )
 
 
-def part(ask: ShareAsk | PlacedShare) -> Part:
-    """The part of one device that is asked for, or held."""
-    return Part(ask.memory_bytes, ask.compute_milli)
-
-
-def cost_milli(asked: Part, shareable: int | None) -> int:
-    """What a part costs: its largest fraction of the card in thousandths, rounded up.
-
-    `shareable` is what the card has to give in bytes; without it, or when it is too small, a part with memory costs
-    the whole card.
-    """
-    memory = 0
-    if asked.memory_bytes:
-        memory = MILLI if not shareable else min(MILLI, -(-asked.memory_bytes * MILLI // shareable))
-    return max(memory, asked.milli)
-
-
-def left_milli(free_bytes: int, free_milli: int, shareable: int) -> int:
-    """What is left of a card, by its scarcer resource in thousandths, rounded down."""
-    return max(0, min(free_milli, free_bytes * MILLI // shareable if shareable else free_milli))
-
-
-def quota_milli(request: Request, shareable: int | None) -> int:
-    """What one replica's request costs of a quota, in thousandths of devices: whole devices each a thousand, parts each
-    by their largest fraction on a card that has `shareable` bytes to give.
-    """
-    if request.share is None:
-        return request.count * MILLI
-    return request.count * cost_milli(part(request.share), shareable)
+def part(ask: ShareAsk | PlacedShare, share: Share) -> Part:
+    """The part of one device that is asked of a share, or held."""
+    match share.mode:
+        case ShareMode.TIME_SLICED:
+            return Part(1 if ask.slots is None else ask.slots)
+        case ShareMode.VIRTUAL_FUNCTIONS:
+            return Part(1)
+        case ShareMode.PARTITIONED:
+            return Part(profile=ask.profile or "")
+        case _:
+            return Part(ask.memory_bytes, ask.compute_milli, 0 if share.max_clients is None else 1)

@@ -7,21 +7,22 @@ proven by placing the edited ask in the same ledger. Nothing is taken here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from adjoin_allocator.amounts import cores, size
+from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Claim, Request, Share, ShareAsk
-from adjoin_allocator.nodes import PoolIndex
 from adjoin_allocator.parts_helps import Cards
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Code, Reason
-from adjoin_allocator.sharing import DIVISIBLE, ISOLATION, MILLI, Part, isolates
-from adjoin_allocator.stock import Stock, Wish
+from adjoin_allocator.sharing import AMOUNTS, ISOLATION, MILLI, Part, isolates
+from adjoin_allocator.stock import Booleans, Stock, Wish
 from adjoin_allocator.tariff import fits
+from adjoin_allocator.terms import ShareMode
 
 Answer = tuple[tuple[Reason, ...], str | None]
 """Reasons, the most actionable first, and the nearest change."""
@@ -30,8 +31,12 @@ _TRIES = 8
 """How many smaller amounts are tried."""
 
 
-def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str, Share]) -> Reason | None:
-    """Why the parts that one way of serving a claim asks for are not even looked for."""
+def share_refusal(
+    claim: Claim, requests: Sequence[Request], shares: Mapping[str, Share], refusal: Callable[[Share], str]
+) -> Reason | None:
+    """Why the parts that one way of serving a claim asks for are not even looked for; `refusal` says why a share cannot
+    split the devices that it selects.
+    """
     for request in requests:
         if request.share is None:
             continue
@@ -44,10 +49,9 @@ def share_refusal(claim: Claim, requests: Sequence[Request], shares: Mapping[str
         why = _flaw(request, request.share, share)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
-        if share.refusal:
-            return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {share.refusal}")
-        if share.mode not in DIVISIBLE:
-            return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: devices are not yet split as {share.mode}")
+        refused = share.refusal or refusal(share)
+        if refused:
+            return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {refused}")
         if not isolates(share.mode, request.isolation):
             told = f"request {request.name} asks for isolation {request.isolation}"
             return Reason(
@@ -69,14 +73,43 @@ def _flaw(request: Request, ask: ShareAsk, share: Share) -> str | None:
     """Why a request cannot be read against its share."""
     if request.all_devices:
         return f"request {request.name} asks for parts of all devices; how many parts is said with count"
-    if share.mode in DIVISIBLE:
+    told = f"request {request.name} asks for"
+    said = {
+        "slots": ask.slots is not None,
+        "memory and compute": ask.memory_bytes is not None or ask.compute_milli is not None,
+        "profile": bool(ask.profile),
+    }
+    fitting = _ASKED.get(share.mode, "")
+    for field, given in said.items():
+        if given and field != fitting:
+            instead = f"ask for {fitting} instead" if fitting else "leave it out"
+            return f"{told} {field} of DeviceShare {share.name}, whose mode is {share.mode}; {instead}"
+    if share.mode in AMOUNTS:
         amounts = [amount for amount in (ask.memory_bytes, ask.compute_milli) if amount is not None]
         if not amounts or min(amounts) < 1:
-            return f"request {request.name} asks for no memory and no compute of DeviceShare {share.name}"
+            return f"{told} no memory and no compute of DeviceShare {share.name}"
         if ask.compute_milli is not None and ask.compute_milli > MILLI:
             whole = "a part is at most one card (1000m), and several cards are asked for with count"
-            return f"request {request.name} asks for {ask.compute_milli}m of a card's compute; {whole}"
+            return f"{told} {ask.compute_milli}m of a card's compute; {whole}"
+    if share.mode is ShareMode.TIME_SLICED and ask.slots is not None and ask.slots > share.slots:
+        more = "more slots are no more devices: several devices are asked for with count"
+        return f"{told} {ask.slots} slots of one device, DeviceShare {share.name} has {share.slots} of each; {more}"
+    if share.mode is ShareMode.PARTITIONED:
+        known = ", ".join(share.layout or share.profiles)
+        if not ask.profile:
+            return f"{told} no profile of DeviceShare {share.name} (it has: {known})"
+        if ask.profile not in (*share.layout, *share.profiles):
+            return f"{told} profile {ask.profile}, DeviceShare {share.name} has: {known}"
     return None
+
+
+_ASKED = {
+    ShareMode.TIME_SLICED: "slots",
+    ShareMode.FRACTIONAL: "memory and compute",
+    ShareMode.MPS: "memory and compute",
+    ShareMode.PARTITIONED: "profile",
+}
+"""What parts are asked for by; functions are all alike."""
 
 
 def shortage(placer: Placer, ask: Ask) -> Answer | None:
@@ -144,12 +177,13 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
             f"{told}: none of {int(stock.exists.sum())} {kind} is in DeviceShare {share.name} and matches",
         )
         return
-    each = wish.of_each
-    caps = np.where(chosen, stock.caps[at][stock.klass], -1)
-    roomy = int((caps >= each.bytes).sum(axis=1).max())
-    if each.milli > MILLI or not roomy:
-        most = f"{size(int(caps.max()))}, 1000m"
-        message = f"{told} needs {_told(each)} of one {kind}, the largest in DeviceShare {share.name} gives {most}"
+    each, rules = wish.of_each, stock.rules[at]
+    words = told_part(each, stock.shares[at])
+    gives = np.array([rule.after(UNUSED, each) is not None for rule in rules], dtype=bool)
+    roomy = int((chosen & gives[stock.klass]).sum(axis=1).max())
+    if not roomy:
+        most = rules[int(stock.klass[chosen].max())].told(UNUSED)
+        message = f"{told} needs {words} of one {kind}, the largest in DeviceShare {share.name} gives {most}"
         yield Reason(Code.SHARE_UNAVAILABLE, nodes, message)
         message = f"{told} needs {wish.parts} {kind} of that size, best node has 0 even when empty"
         yield Reason(Code.INSUFFICIENT_DEVICES, nodes, message)
@@ -158,21 +192,14 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
         yield Reason(
             Code.INSUFFICIENT_DEVICES,
             nodes,
-            f"{told} needs {_told(each)} of {wish.parts} {kind}, best node has {roomy} of that size even when empty",
+            f"{told} needs {words} of {wish.parts} {kind}, best node has {roomy} of that size even when empty",
         )
         return
-    free_bytes, free_milli, mine = _free(stock, at, wish, index)
-    everywhere = _free(stock, at, wish, index, closed=True)
-    fitting = (free_bytes >= each.bytes) & (free_milli >= each.milli)
-    best = int(fitting.sum(axis=1).max())
+    mine = _mine(stock, at, wish)
+    best = int((mine & stock.fitting(at, each)).sum(axis=1).max())
     if best >= wish.parts:
         return
-    yield from Cards(placer, pool, kind, stock, at, wish, *everywhere[:2]).reasons()
-    together = [
-        f"free {size(int(free_bytes[mine].max(initial=0)))}" if each.bytes else "",
-        f"free {int(free_milli[mine].max(initial=0))}m" if each.milli else "",
-    ]
-    most = " and ".join(filter(None, together))
+    yield from Cards(placer, pool, kind, stock, at, wish, _mine(stock, at, wish, closed=True)).reasons()
     limit = stock.shares[at].max_devices
     full = ""
     if limit is not None and stock.in_mode[at] >= limit:
@@ -182,24 +209,35 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     yield Reason(
         Code.SHARE_UNAVAILABLE,
         nodes,
-        f"{told} needs {_told(each)} of {wish.parts} {kind} in DeviceShare {share.name}; best node has {best}, best "
-        f"{kind} has {most}{full}",
+        f"{told} needs {words} of {wish.parts} {kind} in DeviceShare {share.name}; best node has {best}, best "
+        f"{kind} has {_most(stock, at, mine, each)}{full}",
     )
-    sums = int(free_bytes[mine].sum()), int(free_milli[mine].sum())
-    if sums[0] >= each.bytes * wish.parts and sums[1] >= each.milli * wish.parts:
-        yield Reason(
-            Code.FRAGMENTED,
-            nodes,
-            f"{told}: {size(sums[0])} and {sums[1]}m are free on {int(mine.sum())} {kind}, but not together",
-        )
+    together, sums = stock.left(at, mine), ""
+    if stock.shares[at].mode in AMOUNTS:
+        sums = f"{size(together[0])} and {together[1]}m are"
+    elif each.units and not each.milli:
+        sums = f"{together[0]} {unit_word(stock.shares[at], together[0])} are"
+    if sums and together[0] >= each.units * wish.parts and together[1] >= each.milli * wish.parts:
+        message = f"{told}: {sums} free on {int(mine.sum())} {kind}, but not together"
+        yield Reason(Code.FRAGMENTED, nodes, message)
 
 
-def _free(
-    stock: Stock, at: int, wish: Wish, index: PoolIndex, closed: bool = False
-) -> tuple[np.ndarray[tuple[int, ...], np.dtype[np.int64]], ...]:
-    """By card what a share could still give of it, in bytes and thousandths, and where that is anything; with `closed`
-    as if no node were closed.
-    """
+def _most(stock: Stock, at: int, mine: Booleans, each: Part) -> str:
+    """`free 68Mi and 200m`: what the best card has of each thing that is asked for."""
+    share = stock.shares[at]
+    if share.mode is ShareMode.PARTITIONED:
+        return stock.best_told(at, mine)
+    units, milli, clients = stock.most(at, mine)
+    words = [
+        f"free {size(units) if share.mode in AMOUNTS else f'{units} {unit_word(share, units)}'}" if each.units else "",
+        f"free {milli}m" if each.milli else "",
+        f"room for {clients} more" if each.clients and clients < each.clients else "",
+    ]
+    return " and ".join(filter(None, words))
+
+
+def _mine(stock: Stock, at: int, wish: Wish, closed: bool = False) -> Booleans:
+    """Cards that the share could give something of; with `closed` as if no node were closed."""
     chosen = stock.selected[at] & stock.eligible[wish.only]
     if not closed:
         chosen = chosen & ~stock.closed[:, None]
@@ -209,14 +247,8 @@ def _free(
         fresh = np.zeros_like(fresh)
         if stock.in_mode[at] > limit:
             chosen = fresh
-    mode, used_bytes, used_milli = stock.used
-    mine = fresh | (chosen & (mode == at) & stock.usable)
-    caps = stock.caps[at][stock.klass]
-    return (
-        np.where(mine, np.maximum(caps - used_bytes, 0), -1),
-        np.where(mine, np.maximum(MILLI - used_milli, 0), -1),
-        mine,
-    )
+    found: Booleans = fresh | (chosen & (stock.used[0] == at) & stock.usable)
+    return found
 
 
 def less_of(placer: Placer, ask: Ask) -> str | None:
@@ -230,39 +262,71 @@ def less_of(placer: Placer, ask: Ask) -> str | None:
 
 def smaller_parts(placer: Placer, ask: Ask, most: int = 1) -> Iterator[tuple[str, tuple[Request, ...]]]:
     """Smaller parts to try, the greatest first: what is left of a card, shared by up to so many replicas."""
-    for at, request in enumerate(ask.requests):
+    for at_, request in enumerate(ask.requests):
         share = request.share
         if share is None:
             continue
         kind, wish = placer.ledger.parts.wish(ask.pool, (request,), NOTHING)
         stock = placer.ledger.parts.appraiser(ask.pool, kind).stock
-        free = _free(stock, stock.share_at[share.name], wish, placer.ledger.pools[ask.pool].index)
-        sizes: set[tuple[int, int]] = set()
-        for sharers in range(1, min(most, _TRIES) + 1):
-            fold = sharers * (request.count if request.same_device else 1)
-            sizes.update(zip((free[0] // fold)[free[2]].tolist(), (free[1] // fold)[free[2]].tolist(), strict=True))
-        tried: dict[tuple[int | None, int | None], None] = {}
-        for memory, compute in sorted(sizes, reverse=True):
-            smaller = (
-                None if share.memory_bytes is None else min(share.memory_bytes, memory),
-                None if share.compute_milli is None else min(share.compute_milli, compute),
-            )
-            if 0 not in smaller and smaller != (share.memory_bytes, share.compute_milli):
-                tried[smaller] = None
-        for memory_bytes, compute_milli in list(tried)[:_TRIES]:
-            less = replace(share, memory_bytes=memory_bytes, compute_milli=compute_milli)
-            changes = []
-            if memory_bytes != share.memory_bytes and memory_bytes is not None:
-                changes.append(f"memory {size(memory_bytes)} instead of {size(share.memory_bytes or 0)}")
-            if compute_milli != share.compute_milli:
-                changes.append(f"compute {compute_milli}m instead of {share.compute_milli}m")
-            requests = (*ask.requests[:at], replace(request, share=less), *ask.requests[at + 1 :])
-            yield f"fits with {' and '.join(changes)} in request {request.name}", requests
+        at = stock.share_at[share.name]
+        mine, mode = _mine(stock, at, wish), stock.shares[at].mode
+        if mode in AMOUNTS:
+            found = _smaller_amounts(stock, at, mine, share, most, request.count if request.same_device else 1)
+        elif mode is ShareMode.TIME_SLICED:
+            asked = 1 if share.slots is None else share.slots
+            slots = sorted({left for left in stock.free_units(at)[mine].tolist() if 0 < left < asked}, reverse=True)
+            found = [(f"slots {left} instead of {asked}", replace(share, slots=left)) for left in slots]
+        elif mode is ShareMode.PARTITIONED:
+            smaller = stock.rules[at][0].smaller(share.profile)
+            found = [(f"profile {name} instead of {share.profile}", replace(share, profile=name)) for name in smaller]
+        else:
+            found = []
+        for changes, less in found[:_TRIES]:
+            requests = (*ask.requests[:at_], replace(request, share=less), *ask.requests[at_ + 1 :])
+            yield f"fits with {changes} in request {request.name}", requests
 
 
-def _told(part: Part) -> str:
-    sizes = [
-        "" if part.memory_bytes is None else size(part.memory_bytes),
-        "" if part.compute_milli is None else f"{part.compute_milli}m",
-    ]
-    return " and ".join(filter(None, sizes))
+def _smaller_amounts(
+    stock: Stock, at: int, mine: Booleans, share: ShareAsk, most: int, copies: int
+) -> list[tuple[str, ShareAsk]]:
+    sizes: set[tuple[int, int]] = set()
+    units, milli = stock.free_units(at), stock.free_milli(at)
+    for sharers in range(1, min(most, _TRIES) + 1):
+        fold = sharers * copies
+        sizes.update(zip((units // fold)[mine].tolist(), (milli // fold)[mine].tolist(), strict=True))
+    tried: dict[tuple[int | None, int | None], None] = {}
+    for memory, compute in sorted(sizes, reverse=True):
+        smaller = (
+            None if share.memory_bytes is None else min(share.memory_bytes, memory),
+            None if share.compute_milli is None else min(share.compute_milli, compute),
+        )
+        if 0 not in smaller and smaller != (share.memory_bytes, share.compute_milli):
+            tried[smaller] = None
+    found = []
+    for memory_bytes, compute_milli in list(tried)[:_TRIES]:
+        changes = []
+        if memory_bytes != share.memory_bytes and memory_bytes is not None:
+            changes.append(f"memory {size(memory_bytes)} instead of {size(share.memory_bytes or 0)}")
+        if compute_milli != share.compute_milli:
+            changes.append(f"compute {compute_milli}m instead of {share.compute_milli}m")
+        found.append((" and ".join(changes), replace(share, memory_bytes=memory_bytes, compute_milli=compute_milli)))
+    return found
+
+
+def told_part(part: Part, share: Share) -> str:
+    """`8Gi and 250m`, `2 slots`, `1 function`, `profile 3g.40gb`: a part in words."""
+    if part.profile:
+        return f"{part.number} times profile {part.profile}" if part.number > 1 else f"profile {part.profile}"
+    sizes = []
+    if part.amount is not None:
+        amount = size(part.amount) if share.mode in AMOUNTS else f"{part.amount} {unit_word(share, part.amount)}"
+        sizes.append(amount)
+    if part.compute_milli is not None:
+        sizes.append(f"{part.compute_milli}m")
+    return " and ".join(sizes)
+
+
+def unit_word(share: Share, number: int) -> str:
+    """What pieces of a device are called."""
+    word = "slot" if share.mode is ShareMode.TIME_SLICED else "function"
+    return word if number == 1 else f"{word}s"

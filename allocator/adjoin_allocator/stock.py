@@ -12,8 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from adjoin_allocator.card_rules import UNUSED, Use
 from adjoin_allocator.model import Share
-from adjoin_allocator.sharing import MILLI, Part, left_milli, shareable_bytes
+from adjoin_allocator.rulebook import CardClass, rule
+from adjoin_allocator.sharing import MILLI, Part
+from adjoin_allocator.terms import ShareMode
 
 Booleans = NDArray[np.bool_]
 Integers = NDArray[np.int64]
@@ -56,9 +59,9 @@ class Wish:
         return self.part.times(self.count) if self.together else self.part
 
 
-Used = tuple[int, int, int, int, bool]
-"""What is in use of a card in a mode: its column, index of the share, bytes, thousandths; whether parts of it may be
-given to somebody."""
+Used = tuple[int, int, Use, bool]
+"""What is in use of a card in a mode: its column, index of the share, the use; whether parts of it may be given to
+somebody."""
 
 Row = tuple[int, tuple[Used, ...], int, int]
 """A node: which columns are free as wholes, as bits; divided cards; thousandths of a core and KiB that are left."""
@@ -75,27 +78,34 @@ class Stock:
         whole: Free cards of each node.
         spread: By number of free cards how many nodes have so many.
         host: What is left of each host: thousandths of cores, KiB of memory.
-        heavy: How many cards have memory in use by parts.
+        rules: By share and class of card what the one makes of the other.
+        caps: By share and class the units that there are to give.
+        faces: Classes and uses of cards that are cut into partitions; by its place here a card is known in `used`.
+        heavy: How many cards have more in use by parts than thousandths tell.
         log: Nodes that have changed, in the order in which they did.
     """
 
-    def __init__(self, memory: Sequence[Sequence[int]], shares: Sequence[Share]) -> None:
-        """`memory` has the bytes of each card by node, 0 where they are not known. Nothing is free, no share divides
-        anything and no host has a limit, until that is said.
+    def __init__(self, cards: Sequence[Sequence[CardClass]], shares: Sequence[Share]) -> None:
+        """`cards` has the class of each card by node. Nothing is free, no share divides anything and no host has a
+        limit, until that is said.
         """
-        rows, columns = len(memory), max((len(row) for row in memory), default=0)
+        rows, columns = len(cards), max((len(row) for row in cards), default=0)
         self.shape = (rows, columns)
-        sizes = sorted({size for row in memory for size in row})
-        self.sizes = sizes
+        classes = sorted({each for row in cards for each in row})
+        self.classes = classes
         self.exists = np.zeros(self.shape, dtype=bool)
         self.klass = np.zeros(self.shape, dtype=np.int64)
-        for at, row in enumerate(memory):
+        number = {each: at for at, each in enumerate(classes)}
+        for at, row in enumerate(cards):
             self.exists[at, : len(row)] = True
-            self.klass[at, : len(row)] = [sizes.index(size) for size in row]
+            self.klass[at, : len(row)] = [number[each] for each in row]
         self.shares = tuple(shares)
         self.share_at = {share.name: at for at, share in enumerate(shares)}
-        self._caps = [[shareable_bytes(share, size) for size in sizes] for share in shares]
-        self.caps = np.array(self._caps, dtype=np.int64).reshape(len(shares), len(sizes))
+        self.rules = [[rule(share, each) for each in classes] for share in shares]
+        self.cut = [share.mode is ShareMode.PARTITIONED for share in shares]
+        """By share whether it cuts cards into partitions."""
+        caps = [[each.cap for each in row] for row in self.rules]
+        self.caps = np.array(caps, dtype=np.int64).reshape(len(shares), len(classes))
         self._classes: list[list[int]] = self.klass.tolist()
         self.selected = [np.zeros(self.shape, dtype=bool) for _ in shares]
         self.in_mode = [0] * len(shares)
@@ -105,6 +115,8 @@ class Stock:
         self.spread: dict[int, int] = {0: rows}
         self.host = np.full((2, rows), NO_LIMIT, dtype=np.int64)
         self.closed = np.zeros(rows, dtype=bool)
+        self.faces: list[tuple[int, Use]] = []
+        self._faces: dict[tuple[int, Use], int] = {}
         self.heavy = 0
         self.log: list[int] = []
         self.eligible: list[Booleans] = [self.exists]
@@ -112,7 +124,7 @@ class Stock:
         self._known = [nothing] * rows
         """By node what was put there last."""
         self._cards = [([0] * columns, each) for each in self.place.tolist()]
-        self._used = np.zeros((3, rows, columns), dtype=np.int64)
+        self._used = np.zeros((4, rows, columns), dtype=np.int64)
         self._used[0] = -1
         self._stale: set[int] = set()
         """Nodes of which that is not in `_used` yet."""
@@ -131,16 +143,15 @@ class Stock:
         classes = self._classes[position]
         standing = [free >> column & 1 for column in range(len(classes))]
         left = [MILLI if each else 0 for each in standing]
-        for column, share, memory, milli, usable in used:
+        for column, share, use, usable in used:
             if usable and not standing[column]:
-                cap = self._caps[share][classes[column]]
-                left[column] = left_milli(cap - memory, MILLI - milli, cap)
+                left[column] = self.rules[share][classes[column]].left_milli(use)
                 standing[column] = 2 + share
             self.in_mode[share] += 1
-            self.heavy += memory > 0
-        for _, share, memory, _, _ in before[1]:
+            self.heavy += use[0] > 0 or use[2] > 0
+        for _, share, use, _ in before[1]:
             self.in_mode[share] -= 1
-            self.heavy -= memory > 0
+            self.heavy -= use[0] > 0 or use[2] > 0
         place = [klass * (MILLI + 1) + each for klass, each in zip(classes, left, strict=True)]
         self.standing[position], self.place[position] = standing, place
         self._cards[position] = (standing, place)
@@ -181,13 +192,92 @@ class Stock:
 
     @property
     def used(self) -> Integers:
-        """Three tables of cards: the share that divides each, or -1; bytes and thousandths that are in use of it."""
+        """Four tables of cards: the share that divides each, or -1; units, thousandths and clients that are in use, or
+        in place of clients a card's face.
+        """
         for position in self._stale:
             self._used[0, position], self._used[1:, position] = -1, 0
-            for column, *told, _ in self._known[position][1]:
-                self._used[:, position, column] = told
+            for column, share, use, _ in self._known[position][1]:
+                units, milli, clients = use
+                if self.cut[share]:
+                    clients = self.face(self._classes[position][column], use)
+                self._used[:, position, column] = share, units, milli, clients
         self._stale.clear()
         return self._used
+
+    def face(self, klass: int, use: Use) -> int:
+        """The number of a class and use of a card that is cut into partitions."""
+        found = self._faces.get((klass, use))
+        if found is None:
+            found = self._faces[klass, use] = len(self.faces)
+            self.faces.append((klass, use))
+        return found
+
+    def use(self, position: int, column: int) -> tuple[int, Use] | None:
+        """The share that divides a card, and what of it is in use; None where none does."""
+        return next(((share, use) for at, share, use, _ in self._known[position][1] if at == column), None)
+
+    def fitting(self, at: int, part: Part) -> Booleans:
+        """Cards of which a share's part would fit beside what the share has given of them."""
+        if self.cut[at]:
+            rules, mode = self.rules[at], self.used[0]
+            fresh = np.array([each.after(UNUSED, part) is not None for each in rules], dtype=bool)
+            # Faces of other shares are no uses that this one's rules know; they are masked out below.
+            can = [rules[klass].knows(use) and rules[klass].after(use, part) is not None for klass, use in self.faces]
+            opened = np.array(can or [False], dtype=bool)[np.where(mode == at, self.used[3], 0)]
+            return np.asarray(np.where(mode == at, opened, fresh[self.klass]), dtype=bool)
+        found: Booleans = self.free_units(at) >= part.units
+        found &= self.free_milli(at) >= part.milli
+        if part.clients:
+            found &= self.free_clients(at) >= part.clients
+        return found
+
+    def free_units(self, at: int) -> Integers:
+        """By card the units that a share has left of it."""
+        found: Integers = np.maximum(self.caps[at][self.klass] - self._of(at, 1), 0)
+        return found
+
+    def free_milli(self, at: int) -> Integers:
+        """Likewise the thousandths."""
+        found: Integers = np.maximum(MILLI - self._of(at, 2), 0)
+        return found
+
+    def free_clients(self, at: int) -> Integers:
+        """Likewise how many parts more."""
+        clients = np.array([each.clients for each in self.rules[at]], dtype=np.int64)
+        found: Integers = np.maximum(clients[self.klass] - self._of(at, 3), 0)
+        return found
+
+    def _of(self, at: int, table: int) -> Integers:
+        found: Integers = np.where(self.used[0] == at, self.used[table], 0)
+        return found
+
+    def most(self, at: int, among: Booleans) -> tuple[int, int, int]:
+        """The most units, thousandths and clients that one of these cards has left."""
+        left = (self.free_units(at), self.free_milli(at), self.free_clients(at))
+        units, milli, clients = (int(each[among].max(initial=0)) for each in left)
+        return units, milli, clients
+
+    def best_told(self, at: int, among: Booleans) -> str:
+        """What the one of these cards has left, in words, that has most."""
+        best, words = -1, "nothing"
+        for position, column in np.argwhere(among).tolist():
+            used, rules = self.use(position, column), self.rules[at]
+            use = UNUSED if used is None else used[1]
+            left = rules[self.klass.item(position, column)].left_milli(use)
+            if left > best:
+                best, words = left, rules[self.klass.item(position, column)].told(use)
+        return words
+
+    def left(self, at: int, among: Booleans) -> tuple[int, int]:
+        """The units and thousandths that these cards have left together."""
+        return int(self.free_units(at)[among].sum()), int(self.free_milli(at)[among].sum())
+
+    def openings(self, share: str) -> int | None:
+        """How many cards more a share may divide; None without a limit."""
+        at = self.share_at[share]
+        limit = self.shares[at].max_devices
+        return None if limit is None else max(0, limit - self.in_mode[at])
 
     def mask(self, wish: Wish) -> Booleans | None:
         """Which cards will do for a wish, as far as selectors go; None for all."""

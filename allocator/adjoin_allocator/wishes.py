@@ -12,7 +12,6 @@ from collections.abc import Sequence
 
 from adjoin_allocator.appraisal import Need, Sums
 from adjoin_allocator.prices import CARD, UNIT, Pricer, Prices, Tally
-from adjoin_allocator.sharing import cost_milli
 from adjoin_allocator.stock import Stock, Wish
 
 
@@ -63,7 +62,7 @@ class Lessons:
     """
 
     def __init__(self, stock: Stock, demand: Demand, pricer: Pricer) -> None:
-        classes = range(len(stock.sizes))
+        classes = range(len(stock.classes))
         self._stock = stock
         self._demand = demand
         self._tallies = [Tally(pricer) for _ in classes]
@@ -106,6 +105,19 @@ class Lessons:
         self._conclude()
         return True
 
+    def profiles(self, share: str) -> dict[str, int]:
+        """How many partitions of each profile of a share are asked for, placed and waiting; of each at least one, since
+        any may come.
+        """
+        found: dict[str, int] = {}
+        for wish, number in zip(self._demand.wishes, self._demand.numbers, strict=True):
+            if wish.share == share and number > 0 and wish.part is not None:
+                found[wish.part.profile] = found.get(wish.part.profile, 0) + number * wish.count
+        at = self._stock.share_at[share]
+        for name in self._stock.shares[at].profiles:
+            found[name] = found.get(name, 0) + 1
+        return found
+
     def worth(self, wish: Wish) -> int:
         """What a replica is worth, in thousandths of a card."""
         at = self._demand.find(wish)
@@ -128,9 +140,9 @@ class Lessons:
         """By class of card how many thousandths of it each part takes."""
         share = self._stock.share_at.get(wish.share)
         if not wish.parts or share is None:
-            return (0,) * len(self._stock.sizes)
+            return (0,) * len(self._stock.classes)
         # Several parts of one card may be more than a card: no card has that, and it is priced like a whole one.
-        return tuple(min(CARD, cost_milli(wish.of_each, cap)) for cap in self._stock.caps[share].tolist())
+        return tuple(min(CARD, each.size(wish.of_each)) for each in self._stock.rules[share])
 
     def _rate(self, wish: Wish, sizes: Sequence[int]) -> int:
         if not wish.parts:
@@ -163,5 +175,8 @@ class Lessons:
 
     def _conclude(self) -> None:
         total = self.total
-        self.cpu, self.memory = self._cpu.need(total, self._squares), self._memory.need(total, self._squares)
+        cpu, memory = self._cpu.need(total, self._squares), self._memory.need(total, self._squares)
+        # Equal needs stay the same object, and are then compared without a look.
+        self.cpu = self.cpu if cpu == self.cpu else cpu
+        self.memory = self.memory if memory == self.memory else memory
         self.several = {count: each / total for count, each in self._several.items() if each}

@@ -7,6 +7,7 @@ claims of a cluster are written alike: equal specs are read once. Nothing here l
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -20,6 +21,7 @@ from adjoin.api.validate import validate_claim
 from adjoin.environment import ShareFacts
 from adjoin_allocator import model
 from adjoin_allocator.cel import compile_selector
+from adjoin_allocator.geometry import Entry
 from adjoin_allocator.model import Affinity, Fabric, HostAsk, Request, Segment, Share, ShareAsk
 from adjoin_allocator.terms import Isolation, Profile, ShareMode
 
@@ -101,7 +103,7 @@ def _part(share: RequestShare | None) -> ShareAsk | None:
         return None
     return ShareAsk(
         name=share.name,
-        slots=1 if share.slots is None else share.slots,
+        slots=share.slots,
         memory_bytes=None if share.memory is None else bytes_of(share.memory),
         compute_milli=None if share.compute is None else milli_of(share.compute),
         profile=share.profile or "",
@@ -158,8 +160,32 @@ def read_share_spec(facts: ShareFacts) -> Share:
         reserve_per_million=int(quantity(percent.removesuffix("%")) * 10_000),
         min_reserve_bytes=bytes_of(least),
         max_clients=spec.mps.max_clients if spec.mps is not None else None,
+        layout=_layout(spec),
+        profiles=_dynamic(spec),
+        table=_table(spec),
+        functions=spec.virtual_functions.count if spec.virtual_functions is not None else 0,
         refusal=refusal or ("it is being deleted" if facts.meta.deleting is not None else ""),
     )
+
+
+def _layout(spec: DeviceShareSpec) -> dict[str, int]:
+    """A static layout as a multiset: its order and repeated entries mean nothing."""
+    counts: Counter[str] = Counter()
+    for entry in (spec.partitioned.layout or ()) if spec.partitioned is not None else ():
+        counts[entry.profile] += entry.count
+    return dict(sorted(counts.items()))
+
+
+def _dynamic(spec: DeviceShareSpec) -> tuple[str, ...]:
+    partitioned = spec.partitioned
+    return (
+        () if partitioned is None or partitioned.dynamic is None else tuple(dict.fromkeys(partitioned.dynamic.profiles))
+    )
+
+
+def _table(spec: DeviceShareSpec) -> tuple[Entry, ...]:
+    rows = spec.partitioned.table if spec.partitioned is not None else ()
+    return tuple(Entry(row.profile, tuple(row.starts), row.size, row.compute, row.max) for row in rows)
 
 
 def _reserve(spec: DeviceShareSpec) -> tuple[str, str]:

@@ -35,6 +35,7 @@ from adjoin.environment import (
     read_share,
 )
 from adjoin.facts import (
+    MALFORMED,
     ClaimFacts,
     ConfigMapFacts,
     Meta,
@@ -58,6 +59,7 @@ from adjoin.facts import (
 from adjoin.grants import GrantFacts, read_grant
 from adjoin.intents import Intent, Kind
 from adjoin.jobs import HookPodFacts, JobFacts, read_hook_pod, read_job
+from adjoin.loads import NodeLoad, settled
 from adjoin.traces import unseen
 from adjoin_allocator.terms import ReplicaState
 
@@ -120,6 +122,8 @@ class View:
         jobs: Hook Jobs of the operator's namespace, by UID.
         hook_pods: Their pods, by UID.
         grants: ConfigMaps that hand devices to pods, by UID; also those of others whose name was found taken.
+        loads: What is measured of nodes, by name; none where nobody measures. Numbers stand still as long as a node
+            does not become loaded or calm.
         rejections: By name of a hook's Job why the API server does not take it.
     """
 
@@ -146,6 +150,7 @@ class View:
     jobs: Mapping[str, JobFacts] = field(default_factory=dict)
     hook_pods: Mapping[str, HookPodFacts] = field(default_factory=dict)
     grants: Mapping[str, GrantFacts] = field(default_factory=dict)
+    loads: Mapping[str, NodeLoad] = field(default_factory=dict)
     rejections: Mapping[str, Rejection] = field(default_factory=dict)
 
 
@@ -204,8 +209,6 @@ ON_DEMAND: Final = frozenset({Kind.GUEST})
 """Kinds that are only listed once something depends on them: all pods of a cluster are many."""
 
 _SPOKEN: Final = {Kind.HOOK_POD: "pods of hooks", Kind.GRANT: "configmaps of pods"}
-
-MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 _F = TypeVar("_F", bound=Facts)
 _log = structlog.get_logger(__name__)
@@ -311,6 +314,7 @@ class Cache:
         self._ghosts: dict[str, PodFacts] = {}
         self._unreadable: dict[tuple[Kind, str], str] = {}
         self._rejections: dict[str, Rejection] = {}
+        self._loads: Mapping[str, NodeLoad] = MappingProxyType({})
         self._guard_served = False
         self._busy: frozenset[str] | None = None
         self._listed = asyncio.Event()
@@ -395,6 +399,7 @@ class Cache:
             jobs=frozen(Kind.JOB),  # type: ignore[arg-type]
             hook_pods=frozen(Kind.HOOK_POD),  # type: ignore[arg-type]
             grants=frozen(Kind.GRANT),  # type: ignore[arg-type]
+            loads=self._loads,
         )
 
     # Observing
@@ -475,6 +480,18 @@ class Cache:
             if not served:
                 self._mark_listed(table, now)
             self.notify()
+
+    def measure(self, loads: Mapping[str, NodeLoad]) -> bool:
+        """Takes what is measured of all nodes. Returns whether a decision could see a difference: a node has become
+        loaded or calm, or is measured now and was not, or no longer.
+        """
+        nodes = {facts.meta.name: facts for facts in self._tables[Kind.NODE].known.values()}
+        now = settled(self._loads, loads, nodes)  # type: ignore[arg-type]
+        if now is self._loads:
+            return False
+        self._loads = MappingProxyType(dict(now))
+        self.notify()
+        return True
 
     def _mark_listed(self, table: _Table, now: float) -> None:
         table.listed = True

@@ -12,12 +12,15 @@ from typing import Any, Final
 from adjoin.facts import ClaimFacts, Raw, moment
 from adjoin_allocator.model import (
     ClaimUID,
+    Consumed,
+    CounterUse,
     DeviceID,
     Eviction,
     Nomination,
     PlacedDevice,
     PlacedReplica,
     PlacedShare,
+    SetUse,
 )
 from adjoin_allocator.terms import ReplicaState
 
@@ -50,6 +53,7 @@ def _read_devices(devices: Any) -> tuple[PlacedDevice, ...]:
             id=DeviceID(device.get("driver") or "", device.get("pool") or "", device.get("device") or ""),
             hardware_id=device.get("id") or "",
             share=_read_part(device.get("share")),
+            consumed=_read_consumed(device.get("consumed")),
         )
         for device in devices or ()
     )
@@ -118,4 +122,23 @@ def _read_part(share: Raw | None) -> PlacedShare | None:
     """The part of a device that is held, None for the whole."""
     if not share:
         return None
-    return PlacedShare(share.get("name") or "", share.get("slots"), share.get("memory"), share.get("compute"))
+    return PlacedShare(
+        share.get("name") or "",
+        slots=share.get("slots"),
+        memory_bytes=share.get("memory"),
+        compute_milli=share.get("compute"),
+        profile=share.get("profile"),
+        start=share.get("start"),
+        vf=share.get("vf"),
+    )
+
+
+def _read_consumed(consumed: Any) -> Consumed:
+    """What is recorded of counters; amounts that cannot be read count as absent."""
+    return tuple(
+        SetUse(
+            str(name),
+            tuple(CounterUse(str(key), amount) for key, amount in sorted(amounts.items()) if type(amount) is int),
+        )
+        for name, amounts in sorted((consumed or {}).items())
+    )

@@ -25,8 +25,9 @@ from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.holdings import is_released, read_placed
 from adjoin.inventory import Inventory, asked_pool
 from adjoin.lifecycle import contested, device_entry, entries, evicting, rfc3339
-from adjoin.status import nomination_entries, pool_status, share_problem, share_status
+from adjoin.status import nomination_entries, placement_entries, pool_status, share_problem, share_status
 from adjoin.status.conditions import Condition, conditions
+from adjoin_allocator.acceptance import ShareReport, share_reports
 from adjoin_allocator.model import ClaimUID, Device, natural_key
 from adjoin_allocator.overdrawn import overdrawn
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, Reason
@@ -78,17 +79,18 @@ def claim_outcomes(view: View, inventory: Inventory, snapshot: Snapshot, plan: P
 
 
 def share_outcomes(shares: Mapping[str, ShareFacts], snapshot: Snapshot, plan: Plan, now: float) -> list[Json]:
-    """Every share, by name. Nothing is laid out for fractions, so nobody is told where."""
-    shown, over = [], overdrawn(snapshot, plan)
+    """Every share, by name; of those that cut devices into partitions where these lie."""
+    shown, over, reports = [], overdrawn(snapshot, plan), share_reports(snapshot, plan)
     for facts in sorted(shares.values(), key=lambda facts: natural_key(facts.meta.name)):
-        problem = share_problem(facts, snapshot.shares[facts.meta.name], snapshot.pools)
-        status = share_status(facts, problem, over.get(facts.meta.name, ""), now)
+        report = reports.get(facts.meta.name, ShareReport())
+        problem = share_problem(facts, snapshot.shares[facts.meta.name], snapshot.pools) or report.refusal
+        status = share_status(facts, problem, over.get(facts.meta.name, ""), now, report)
         shown.append(
             {
                 "name": facts.meta.name,
                 "accepted": not problem,
                 "message": problem,
-                "placements": [],
+                "placements": placement_entries(report),
                 "conditions": status["conditions"],
             }
         )

@@ -23,6 +23,7 @@ from adjoin.lifecycle.removal import end, expel
 from adjoin.lifecycle.runs import Run, read_runs
 from adjoin.lifecycle.times import rfc3339
 from adjoin.lifecycle.uses import STRAY, Use, entries, given_out, uses_of
+from adjoin_allocator.budgets import recorded
 from adjoin_allocator.model import Claim, DeviceID, Hold, PlacedDevice, PlacedShare
 from adjoin_allocator.results import Placement
 from adjoin_allocator.terms import HoldKind, ReplicaState
@@ -107,12 +108,21 @@ def device_entry(device: PlacedDevice) -> dict[str, Any]:
         entry["id"] = device.hardware_id
     if device.share is not None:
         entry["share"] = share_entry(device.share)
+    if device.consumed:
+        entry["consumed"] = recorded(device.consumed)
     return entry
 
 
 def share_entry(share: PlacedShare) -> dict[str, Any]:
     """The part of a device that is held, as it stands in a status."""
-    amounts = {"slots": share.slots, "memory": share.memory_bytes, "compute": share.compute_milli}
+    amounts = {
+        "slots": share.slots,
+        "memory": share.memory_bytes,
+        "compute": share.compute_milli,
+        "profile": share.profile,
+        "start": share.start,
+        "vf": share.vf,
+    }
     return {"name": share.name, **{name: amount for name, amount in amounts.items() if amount is not None}}
 
 

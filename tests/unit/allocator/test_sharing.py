@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support import make
 
+from adjoin_allocator.card_rules import CardRule
 from adjoin_allocator.cel import Quantity
-from adjoin_allocator.sharing import Part, cost_milli, isolates, left_milli, memory_bytes, quota_milli, reserve_bytes
+from adjoin_allocator.model import Request
+from adjoin_allocator.sharing import Part, isolates, memory_bytes, part, reserve_bytes
 from adjoin_allocator.sharing import shareable_bytes as shareable
 from adjoin_allocator.terms import Isolation, ShareMode
 
@@ -52,24 +54,26 @@ def test_the_reserve_agrees_with_fractions(memory: int, per_million: int, least:
 def test_a_part_costs_its_largest_fraction_rounded_up(cap: int, memory: int, milli: int) -> None:
     """In thousandths of the card; and what is left is rounded down, so that together they are never more than it."""
     memory = min(memory, cap)
-    cost = cost_milli(Part(memory, milli), cap)
+    rule = CardRule(make.share(), cap)
+    cost = rule.cost(Part(memory, milli))
     assert cost == max(ceil(Fraction(memory * 1000, cap)), milli)
-    assert left_milli(cap - memory, 1000 - milli, cap) <= 1000 - max(cost - 1, 0)
+    assert rule.left_milli((memory, milli, 0)) <= 1000 - max(cost - 1, 0)
 
 
 @pytest.mark.parametrize(
     ("request_", "cap", "milli"),
     [
-        pytest.param(make.request("gpu", 3), None, 3000, id="whole devices"),
-        pytest.param(make.part(milli=250, count=2), None, 500, id="compute of two cards"),
+        pytest.param(make.part(milli=250, count=2), 0, 500, id="compute of two cards"),
         pytest.param(make.part(GIB, count=3), 3 * GIB, 1002, id="a third of three cards each, rounded up each"),
         pytest.param(make.part(GIB, 500), 10 * GIB, 500, id="compute is the larger fraction"),
-        pytest.param(make.part(GIB), None, 1000, id="memory of a card of which nothing is known costs all of it"),
+        pytest.param(make.part(GIB), 0, 1000, id="memory of a card of which nothing is known costs all of it"),
     ],
 )
-def test_a_request_costs_quota_by_its_largest_fraction(request_: object, cap: int | None, milli: int) -> None:
+def test_a_request_costs_quota_by_its_largest_fraction(request_: Request, cap: int, milli: int) -> None:
     """In thousandths of devices."""
-    assert quota_milli(request_, cap) == milli  # type: ignore[arg-type]
+    assert request_.share is not None
+    share = make.share()
+    assert request_.count * CardRule(share, cap).cost(part(request_.share, share)) == milli
 
 
 @pytest.mark.parametrize(

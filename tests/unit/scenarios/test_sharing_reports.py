@@ -9,7 +9,9 @@ from tests.support import make
 from tests.support.checks import assert_valid
 
 from adjoin_allocator import Code, Memo, Tenant, plan
-from adjoin_allocator.sharing import Part, cost_milli, quota_milli, reserve_bytes, shareable_bytes
+from adjoin_allocator.card_rules import CardRule
+from adjoin_allocator.model import Request
+from adjoin_allocator.sharing import Part, part, reserve_bytes, shareable_bytes
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -57,10 +59,16 @@ def test_b7_what_the_driver_needs_is_kept_back_before_anything_is_shared() -> No
     assert plan(whole, make.NOW).claims[make.claim("all").uid].reasons[0].code is Code.SHARE_UNAVAILABLE
 
 
+def _quota(request: Request, cap: int) -> int:
+    """What a request for parts costs of a quota, on cards with so much to give."""
+    assert request.share is not None
+    return request.count * CardRule(make.share(), cap).cost(part(request.share, make.share()))
+
+
 def test_b8_a_waiting_claim_costs_what_it_costs_on_a_real_card() -> None:
     """8 GiB are a third of 24 GiB and a tenth of 80 GiB, and a card that says nothing of its memory is left out."""
-    assert cost_milli(Part(8 * GIB, None), 24 * GIB) == 334
-    assert cost_milli(Part(8 * GIB, None), 80 * GIB) == 100
+    assert CardRule(make.share(), 24 * GIB).cost(Part(8 * GIB)) == 334
+    assert CardRule(make.share(), 80 * GIB).cost(Part(8 * GIB)) == 100
     claim = make.claim("c", make.part(8 * GIB))
     silent = make.snapshot([make.device("gpu-0", "node-a")], [claim], shares=[make.share()])
     (reason, *_) = plan(silent, make.NOW).claims[claim.uid].reasons
@@ -101,9 +109,9 @@ def test_b9_a_shared_card_counts_once_before_and_after_a_restart() -> None:
 def test_b10_quota_counts_every_card_of_a_claim() -> None:
     """Two cards with a fifth of the cores and half of the memory each cost two halves."""
     request = make.part(2048 * MIB, 200, count=2)
-    assert quota_milli(request, 4096 * MIB) == 1000
-    assert quota_milli(replace(request, count=1), 4096 * MIB) == 500
-    assert quota_milli(make.part(2049 * MIB, 200, count=2), 4096 * MIB) == 1002
+    assert _quota(request, 4096 * MIB) == 1000
+    assert _quota(replace(request, count=1), 4096 * MIB) == 500
+    assert _quota(make.part(2049 * MIB, 200, count=2), 4096 * MIB) == 1002
 
 
 @pytest.mark.parametrize(
@@ -113,7 +121,7 @@ def test_b10_quota_counts_every_card_of_a_claim() -> None:
 def test_f3_a_claim_is_charged_for_all_of_its_cards(percent: int, admitted: bool) -> None:
     """Who deserves one card may have two halves, and not twice 60 %."""
     request = make.part(80 * GIB * percent // 100, count=2)
-    assert (quota_milli(request, 80 * GIB) <= 1000) is admitted
+    assert (_quota(request, 80 * GIB) <= 1000) is admitted
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,141 @@
+"""What a share makes of a card: how much of it there is to give, what parts take, whether one more fits.
+
+In come a share, what is known of a card, and parts that are asked for or held; out come uses of a card (`Use`), what is
+left, and what a part costs. Every mode is a rule of its own, and everybody else asks the rule: units of a card are
+bytes where memory is divided, slots where time is, functions where a NIC is, and memory slices where partitions are.
+Nothing here knows who holds what, or chooses between cards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from adjoin_allocator.amounts import size
+from adjoin_allocator.model import PlacedShare, Share
+from adjoin_allocator.sharing import AMOUNTS, MILLI, PIECES, Part, part
+from adjoin_allocator.terms import ShareMode
+
+Use = tuple[int, int, int]
+"""What of a card is in use: its units, thousandths of its compute, and what else counts (of MPS how many clients)."""
+
+UNUSED: Use = (0, 0, 0)
+
+MANY = 1 << 40
+"""More clients than a device has."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CardRule:
+    """A share on one class of card, where parts add up.
+
+    Attributes:
+        share: The share.
+        cap: Units that there are to give.
+        memory: Bytes of the card's memory, 0 where they are not known.
+        clients: Most parts of one card.
+    """
+
+    share: Share
+    cap: int
+    memory: int = 0
+    clients: int = MANY
+
+    def use(self, held: Iterable[tuple[PlacedShare, int]]) -> Use:
+        """What these parts take together, each with how often it is held."""
+        units = milli = clients = 0
+        for placed, times in held:
+            each = part(placed, self.share)
+            units += each.units * times
+            milli += each.milli * times
+            clients += each.clients * times
+        return units, milli, clients
+
+    def knows(self, use: Use) -> bool:
+        """Whether it can say something of a use."""
+        del use
+        return True
+
+    def after(self, use: Use, asked: Part) -> Use | None:
+        """The use of a card with one part more, or None when it does not fit."""
+        units, milli, clients = use[0] + asked.units, use[1] + asked.milli, use[2] + asked.clients
+        return None if units > self.cap or milli > MILLI or clients > self.clients else (units, milli, clients)
+
+    def left_milli(self, use: Use) -> int:
+        """What is left of a card, by its scarcest resource in thousandths, rounded down."""
+        left = MILLI - use[1]
+        if self.cap:
+            left = min(left, (self.cap - use[0]) * MILLI // self.cap)
+        if self.clients < MANY:
+            left = min(left, (self.clients - use[2]) * MILLI // self.clients)
+        return max(0, left)
+
+    def size(self, asked: Part) -> int:
+        """Which part of a card a part takes, in thousandths, when remainders are compared: its cost; of pieces rounded
+        down, so that as many as there are of them make a card.
+        """
+        if self.clients < MANY:
+            return max(self.cost(asked), asked.clients * MILLI // self.clients)
+        pieces = self.share.mode in PIECES and self.cap
+        return max(1, min(MILLI, asked.units * MILLI // self.cap)) if pieces else self.cost(asked)
+
+    def exact(self, asked: Part) -> int | None:
+        """Its size, where parts fit together just when their sizes do; else None."""
+        if asked.clients or (self.share.mode in PIECES and (not self.cap or MILLI % self.cap)):
+            return None
+        return self.size(asked)
+
+    def cost(self, asked: Part) -> int:
+        """What a part costs of a quota: its largest fraction of the card in thousandths, rounded up. One with memory
+        costs a whole card that has none to give, or less.
+        """
+        units = 0
+        if asked.units:
+            units = MILLI if not self.cap else min(MILLI, -(-asked.units * MILLI // self.cap))
+        return max(units, asked.milli)
+
+    def excess(self, held: Mapping[PlacedShare, int], name: str) -> Iterator[str]:
+        """Of what of a card more is in use than the share gives by now, in words."""
+        units, _, clients = self.use(held.items())
+        if units > self.cap and self.share.mode in AMOUNTS:
+            # A card whose memory is not known is not the share's doing.
+            if self.memory:
+                yield f"{size(units)} of {name} is in use, it gives {size(self.cap)}"
+        elif units > self.cap:
+            yield f"{units}/{self.cap} {self._word(units)} of {name} are in use"
+        if clients > self.clients:
+            yield f"{clients}/{self.clients} clients of {name} are in use"
+
+    def _word(self, number: int) -> str:
+        word = "slot" if self.share.mode is ShareMode.TIME_SLICED else "function"
+        return word if number == 1 else f"{word}s"
+
+    def told(self, use: Use) -> str:
+        """What a card has left, in words."""
+        left = max(0, self.cap - use[0])
+        if self.share.mode in AMOUNTS:
+            return f"{size(left)}, {max(0, MILLI - use[1])}m"
+        return f"{left} {self._word(left)}"
+
+    def loss(self, use: Use, asked: Part, demand: Mapping[str, int]) -> int | None:
+        """What a card is worth less with the part on it, in millionths of a card, where profiles are asked for so
+        often; None where that is a question of prices, or it does not fit.
+        """
+        del use, asked, demand
+        return None
+
+    def smaller(self, profile: str) -> list[str]:
+        """Smaller profiles than this one, the largest first."""
+        del profile
+        return []
+
+    def times(self, use: Use, asked: Part) -> int:
+        """How many such parts are left on a card."""
+        found = []
+        if asked.units:
+            found.append((self.cap - use[0]) // asked.units)
+        if asked.milli:
+            found.append((MILLI - use[1]) // asked.milli)
+        if asked.clients:
+            found.append((self.clients - use[2]) // asked.clients)
+        return max(0, min(found, default=0))

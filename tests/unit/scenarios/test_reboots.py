@@ -56,6 +56,22 @@ def test_c18_a_pod_at_its_gate_gives_back_what_it_was_about_to_get() -> None:
     assert (phase(world), ran(world), gated(world)) == ("InUse", ["init verify", "init verify"], False)
 
 
+def test_c18_while_a_node_does_not_say_which_boot_it_is_nothing_is_begun_under_a_pod() -> None:
+    """A Node that was made anew has no nodeInfo before its kubelet has reported."""
+    world = cluster(deviceclaim(), pod())
+    world.settle(Decider)
+    started_anew(world)
+    world.settle(Decider)
+    assert phase(world) == "Initializing"
+    world.change(Kind.NODE, "n1", {"status": {"nodeInfo": {"bootID": ""}}})
+    world.settle(Decider)
+    assert (phase(world), ran(world)) == ("Initializing", ["init verify"])
+    world.delete(Kind.POD, "worker")
+    started_anew(world)
+    world.settle(Decider)
+    assert (phase(world), ran(world)) == ("Ready", ["init verify", "init verify"])
+
+
 @pytest.mark.parametrize("crash", range(16))
 def test_c18_a_crash_after_the_node_was_started_anew_changes_nothing(crash: int) -> None:
     world = cluster(deviceclaim(), pod())

@@ -9,8 +9,11 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from adjoin.api.share import ShareCondition
+from adjoin.cli.held import by_request
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,6 +58,11 @@ def _tables(shown: Mapping[str, Any]) -> str:
             console.print(f"{_name(claim)}: {reason['code']}: {reason['message']}", markup=False, soft_wrap=True)
         if claim["nearest"]:
             console.print(f"{_name(claim)}: nearest: {claim['nearest']}", markup=False, soft_wrap=True)
+    told = list(_share_lines(shown["shares"]))
+    if told and shown["claims"]:
+        console.print()
+    for line in told:
+        console.print(line, markup=False, soft_wrap=True)
     pools = Table(box=None, pad_edge=False, header_style="bold")
     pools.add_column("POOL")
     pools.add_column("DEVICE")
@@ -65,10 +73,20 @@ def _tables(shown: Mapping[str, Any]) -> str:
         for name, device in pool["devices"].items():
             pools.add_row(pool["name"], name, *(str(device[count]) for count in counts))
     if shown["pools"]:
-        if shown["claims"]:
+        if shown["claims"] or told:
             console.print()
         console.print(pools)
     return trimmed(text)
+
+
+def _share_lines(shares: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """What there is to say of shares that are not just as they should be."""
+    for share in shares:
+        if not share["accepted"]:
+            yield f"DeviceShare {share['name']}: refused: {share['message']}"
+        for condition in share["conditions"]:
+            if condition["type"] != ShareCondition.READY and condition["status"] == "True":
+                yield f"DeviceShare {share['name']}: {condition['type']}: {condition['message']}"
 
 
 def console_for(text: io.StringIO) -> Console:
@@ -94,15 +112,12 @@ def _claim_rows(claim: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if not claim["replicas"]:
         yield name, phase, "-", "-", "-", "-"
     for replica in claim["replicas"]:
-        devices: dict[str, list[str]] = {}
-        for device in replica["devices"]:
-            devices.setdefault(device["request"], []).append(device["device"])
         yield (
             name,
             phase,
             str(replica["index"]),
             replica["node"],
-            "\n".join(f"{request}: {' '.join(names)}" for request, names in devices.items()) or "-",
+            by_request(replica["devices"]),
             ", ".join(f"{pair} {level}" for pair, level in replica["locality"].items()) or "-",
         )
         name, phase = "", ""

@@ -18,7 +18,7 @@ from adjoin.lifecycle.relations import (
 )
 from adjoin.lifecycle.release import release_due
 from adjoin.lifecycle.removal import add_finalizer, drop_finalizer, expel, orphans, unreserve
-from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review
+from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review, share_entry
 from adjoin.lifecycle.runs import (
     Errand,
     Progress,
@@ -78,6 +78,7 @@ __all__ = [
     "release_due",
     "review",
     "rfc3339",
+    "share_entry",
     "run_entry",
     "seniority",
     "sentence",

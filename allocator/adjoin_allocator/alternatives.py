@@ -36,7 +36,7 @@ def ways(requests: tuple[Request, ...]) -> tuple[tuple[Request, ...], ...]:
     Raises:
         ValueError: There are more than `WAYS` (`count_ways` counts them beforehand).
     """
-    if not any(request.first_of for request in requests):
+    if not _several(requests):
         return (requests,)
     if count_ways(requests) > WAYS:
         raise ValueError(f"{count_ways(requests)} ways of serving a claim, at most {WAYS} are tried")
@@ -51,9 +51,17 @@ def _ways(requests: tuple[Request, ...]) -> tuple[tuple[Request, ...], ...]:
 
 def most_wanted(requests: tuple[Request, ...]) -> tuple[Request, ...]:
     """The first of the ways. It stands for the claim where others ask what it wants."""
-    if not any(request.first_of for request in requests):
+    if not _several(requests):
         return requests
     return tuple(_taking(request, request.first_of[0]) if request.first_of else request for request in requests)
+
+
+def _several(requests: Sequence[Request]) -> bool:
+    """Whether any of them has alternatives."""
+    for request in requests:  # noqa: SIM110  Asked twice a decision; a generator costs more than the look.
+        if request.first_of:
+            return True
+    return False
 
 
 def label(request: Request) -> str:

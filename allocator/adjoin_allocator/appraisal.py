@@ -146,30 +146,34 @@ class Sums:
         return Need(stepped(mean * CARD), stepped(sqrt(max(0.0, squares) / worth * CARD)))
 
 
-@lru_cache(maxsize=64)
-def _gone(several: int, size: int) -> Floats:
+@lru_cache(maxsize=256)
+def _gone(several: int, size: int, opened: tuple[int, ...]) -> Floats:
     """By number of cards opened and free cards how many places for `several` are gone; only smaller numbers count."""
     have = np.arange(size + 1)
-    opened = np.minimum(np.arange(size + 1)[:, None], have)
-    found: Floats = (have // several - (have - opened) // several).astype(float)
-    found[several:] = 0
+    taken = np.minimum(np.array(opened, dtype=np.int64)[:, None], have)
+    found: Floats = (have // several - (have - taken) // several).astype(float)
+    found[np.array(opened) >= several] = 0
     return found
 
 
-def reservation(free: Mapping[int, int], wanted: Mapping[int, float], size: int, opened: Sequence[int]) -> Floats:
-    """By number of cards `opened` and free cards of the node, up to `size`, the third term, in millionths.
+def reservation(
+    free: Mapping[int, int], wanted: Mapping[int, float], size: int, opened: tuple[int, ...]
+) -> Floats | None:
+    """By number of cards `opened` and free cards of the node, up to `size`, the third term, in millionths; None when it
+    is nothing.
 
     `free` says how many nodes have how many free cards, `wanted` which part of the demand asks for so many at once.
     """
-    found = np.zeros((len(opened), size + 1))
+    found: Floats | None = None
     cards = sum([number * count for number, count in free.items()])
-    for several, part in sorted(wanted.items()):
-        coming = part * cards / several
+    for several in sorted(wanted):
+        coming = wanted[several] * cards / several
         if 2 <= several <= size and coming > 0:
             slots = sum([number // several * count for number, count in free.items()])
             above = (1 - erf((slots - 0.5 - coming) / sqrt(2 * coming))) / 2
             if above > 1e-9:
-                found += several * above * UNIT * _gone(several, size)[opened]
+                term = several * above * UNIT * _gone(several, size, opened)
+                found = term if found is None else found + term
     return found
 
 

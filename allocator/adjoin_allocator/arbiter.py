@@ -96,14 +96,21 @@ class Arbiter:
         """Finds a place for a unit, or the way to one."""
         pool, claim = unit.pool, unit.claim
         need = unit.need
-        mine = [held for held in self._holds.of(pool) if held.claim is claim and not held.reservation]
-        self._lift(mine)
+        holds = self._holds.of(pool)
+        mine = [held for held in holds if held.claim is claim and not held.reservation] if holds else []
+        if mine:
+            self._lift(mine)
         placements = self._placed(unit, unit.attempt) or self._placed_with_held(unit)
         if placements:
-            self._done.setdefault(claim.uid, set()).update(one.index for one in placements)
-            self._restore([held for held in mine if self._holds.intact(held)], mine)
+            self._done.setdefault(claim.uid, set()).update([one.index for one in placements])
+            if mine:
+                self._restore([held for held in mine if self._holds.intact(held)], mine)
             whole = unit.single or len(placements) == len(unit.indexes)
-            return Served(placements) if whole else self.over_quota(claim, least_cost(claim.requests), placements)
+            return (
+                Served(placements)
+                if whole
+                else self.over_quota(claim, least_cost(claim.requests, self.accounts(pool).portions), placements)
+            )
         if self._refused is not None:
             need = self._refused
         forbidden = self.over_quota(claim, need)
@@ -129,8 +136,8 @@ class Arbiter:
 
     def settle(self, claim: Claim, missing: Iterable[int]) -> None:
         """All of a claim has been served, and these replicas have no place: what was promised to others is free."""
-        left = set(missing)
-        for held in list(self._holds.of(claim.pool)):
+        left, holds = set(missing), self._holds.of(claim.pool)
+        for held in list(holds) if holds else ():
             if held.claim is claim and held.nominations and not left & {one.index for one in held.nominations}:
                 self._withdraw(held)
 
@@ -198,7 +205,8 @@ class Arbiter:
                 return None
             self._refused, cost = None, self._cost(placements)
         accounts.give(tenant, cost)
-        self._booked[unit.claim.uid] = added(self._booked.get(unit.claim.uid, {}), cost)
+        booked = self._booked.get(unit.claim.uid)
+        self._booked[unit.claim.uid] = added(booked, cost) if booked else cost
         return tuple(placements)
 
     def _placed_with_less(self, unit: Unit) -> Sequence[Placement] | None:
@@ -234,8 +242,10 @@ class Arbiter:
             for ask in unit.asks:
                 cost: dict[str, int] = {}
                 for request, eligible in zip(ask.requests, self._placer.sort(ask, position).eligible, strict=True):
-                    count = eligible.bit_count() if request.all_devices else request.count
-                    cost[request.kind] = cost.get(request.kind, 0) + count * WHOLE
+                    mine = least_cost((request,), accounts.portions)
+                    if request.all_devices:
+                        mine = self._ledger.holders[unit.pool].cost(position, eligible)
+                    cost[request.kind] = cost.get(request.kind, 0) + mine.get(request.kind, 0)
                 costs.append(cost)
             if all(accounts.short(unit.claim.tenant, cost) for cost in costs):
                 self._ledger.take(unit.pool, position, free)
@@ -268,8 +278,9 @@ class Arbiter:
                     return None
                 _, position, bit = found
                 mask = 1 << bit
-                there = ledger.index.views[position].name == one.node and position not in ledger.index.closed
-                ours = (ledger.free[position] | ledger.back(position)) & ledger.index.views[position].offered & mask
+                view = ledger.index.views[position]
+                there = view.name == one.node and position not in ledger.index.closed
+                ours = view.shape.usable(ledger.open[position] | ledger.back(position)) & view.offered & mask
                 if not there or not ours or bound.get(position, 0) & mask or meant.get(position, 0) & mask:
                     return None
                 meant[position] = meant.get(position, 0) | mask

@@ -17,6 +17,7 @@ from adjoin_allocator.alternatives import label
 from adjoin_allocator.amounts import cores, size
 from adjoin_allocator.cost import AttributeLine, ScopeLine
 from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help, spared
+from adjoin_allocator.model import Pool
 from adjoin_allocator.nodes import CORDONED, DELETING, GONE, NOT_READY, TAINTED
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.selectors import survey
@@ -135,7 +136,7 @@ def _scarce(diagnosis: Diagnosis) -> Iterator[Reason]:
     parts = [group for group in diagnosis.groups if _some_free(group)]
     best = []
     for place in range(len(diagnosis.ask.requests)):
-        most = max((group.sort.eligible[place] & group.free).bit_count() for group in diagnosis.groups)
+        most = max(group.most[place] for group in diagnosis.groups)
         if most < diagnosis.needed[place] or diagnosis.ask.requests[place].all_devices:
             best.append(f"needs {_amount(diagnosis, place)}, best node has {most} free")
     wanted = " and ".join(_amount(diagnosis, place) for place in range(len(diagnosis.ask.requests)))
@@ -224,10 +225,11 @@ def _driver(diagnosis: Diagnosis) -> Iterator[Reason]:
     with_some = [group for group in diagnosis.groups if _devices(diagnosis, [group], Help.WITHHELD)]
     # What an incomplete driver pool still shows tells which kinds it has, also where claims hold all of that.
     shown = {kind for kind, standing in diagnosis.index.tally if standing is Standing.WITHHELD}
-    unseen = pool.withheld and (not shown or any(request.kind in shown for request in diagnosis.ask.requests))
-    if pool.withheld and (with_some or unseen):
+    asked = {request.kind for request in diagnosis.ask.requests}
+    withheld = [message for message in pool.withheld if asked & _kinds(message, pool, shown, asked)]
+    if withheld:
         count = sum(group.nodes for group in helped or with_some)
-        yield Reason(Code.DRIVER_UNAVAILABLE, count, f"incomplete inventory: {listed(pool.withheld)}")
+        yield Reason(Code.DRIVER_UNAVAILABLE, count, f"incomplete inventory: {listed(withheld)}")
     unguarded = [group for group in diagnosis.groups if Help.UNGUARDED in group.helps]
     if unguarded:
         devices = _devices(diagnosis, unguarded, Help.UNGUARDED)
@@ -237,6 +239,12 @@ def _driver(diagnosis: Diagnosis) -> Iterator[Reason]:
             sum(group.nodes for group in unguarded),
             f"{number} not guarded yet by a DeviceTaintRule, and can be given once that is so",
         )
+
+
+def _kinds(message: str, pool: Pool, shown: set[str], asked: set[str]) -> set[str]:
+    """Names of devices that may be among what a driver pool does not publish now."""
+    possible = set(pool.withheld_kinds.get(message, shown or asked))
+    return possible & shown or possible
 
 
 def _limit(diagnosis: Diagnosis) -> Iterator[Reason]:
@@ -449,7 +457,7 @@ def _most_free(diagnosis: Diagnosis, groups: Sequence[Group]) -> str:
     """The request that falls short, with the most devices of it that one of these nodes has free."""
     requests = diagnosis.ask.requests
     for place, request in enumerate(requests):
-        most = max((group.sort.eligible[place] & group.free).bit_count() for group in groups)
+        most = max(group.most[place] for group in groups)
         if most < diagnosis.needed[place]:
             name = f" {request.name}" if len(requests) > 1 else ""
             return f" (max {most} of {diagnosis.needed[place]}{name})"

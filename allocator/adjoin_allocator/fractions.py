@@ -11,7 +11,7 @@ cards on the node, then the one that opens fewer cards, then stable order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -81,7 +81,8 @@ class _Valuation:
         worth: By class and thousandths left what a card is worth, one class after the other.
         strand: What needs of hosts make idle.
         cards: By node what its cards are worth.
-        seen: How much of the log was heeded there.
+        idle: By node how many of these are expected to idle as it is.
+        seen: How much of the log was heeded in both.
         known: What wishes cost.
         keys: By sizes of a part the keys of cards, as `worth` is ordered.
     """
@@ -89,6 +90,7 @@ class _Valuation:
     worth: Integers
     strand: Strand
     cards: Floats
+    idle: Floats
     seen: int = 0
     known: dict[Wish, _Costs] = field(default_factory=dict)
     keys: dict[tuple[int, ...], tuple[Integers, list[int]]] = field(default_factory=dict)
@@ -107,6 +109,8 @@ class Appraiser:
         self._lessons = Lessons(stock, demand, pricer)
         self._valuations: dict[tuple[object, ...], _Valuation] = {}
         self._current: _Valuation | None = None
+        self._valued_at: tuple[object, ...] = ()
+        """The key of that."""
         self._groups = _Groups(stock, frozenset())
         self._open = ~stock.closed
         self._most = max(16, KNOWN // max(1, 2 * stock.shape[0]))
@@ -187,26 +191,46 @@ class Appraiser:
 
     def _valued(self, lessons: Lessons) -> _Valuation:
         key = (lessons.prices, lessons.cpu, lessons.memory)
+        if self._current is not None and key == self._valued_at:
+            return self._current
+        self._valued_at = key
         found = self._valuations.get(key)
         if found is None:
             while len(self._valuations) >= VALUATIONS:
                 del self._valuations[next(iter(self._valuations))]
             worth: Integers = np.concatenate([each.worth for each in (*lessons.prices, LINEAR)])
             strand = Strand((lessons.cpu, lessons.memory))
-            found = _Valuation(worth, strand, self._cards(worth, slice(None)), len(self.stock.log))
+            found = _Valuation(worth, strand, *self._as_it_is(worth, strand, slice(None)), len(self.stock.log))
             self._valuations[key] = found
         return found
 
-    def _cards(self, worth: Integers, rows: Integers | slice) -> Floats:
-        """By node what its cards are worth."""
-        found: Floats = worth[self.stock.place[rows]].sum(axis=1, dtype=float)
-        return found
+    def _as_it_is(self, worth: Integers, strand: Strand, rows: Integers | slice) -> tuple[Floats, Floats]:
+        """By node what its cards are worth, and how many of them are expected to idle."""
+        cards: Floats = worth[self.stock.place[rows]].sum(axis=1, dtype=float)
+        return cards, strand.idle((cards / UNIT)[:, None], self.stock.host[:, rows, None])[:, 0]
+
+    def _heed(self, valuation: _Valuation) -> None:
+        """Brings what is kept by node up to date."""
+        stock, log = self.stock, self.stock.log
+        if len(log) - valuation.seen <= FEW:
+            for position in {*log[valuation.seen :]}:
+                _, place, (_, _, cpu, memory) = stock.node(position)
+                cards = float(sum([valuation.listed[each] for each in place]))
+                valuation.cards[position] = cards
+                valuation.idle[position] = valuation.strand.idle_on(cards / UNIT, (cpu, memory))
+        else:
+            rows = _recent(log, valuation.seen, stock.shape[0])
+            found = self._as_it_is(valuation.worth, valuation.strand, rows)
+            valuation.cards[rows], valuation.idle[rows] = found
+        valuation.seen = len(log)
 
     # What a wish costs
 
     def _costs(self, valuation: _Valuation, wish: Wish) -> Integers:
         """By node and number of cards opened the terms of the node alone, with what decides among equals."""
         log, kept = self.stock.log, valuation.known.get(wish)
+        if valuation.seen < len(log):
+            self._heed(valuation)
         if kept is None:
             if len(valuation.known) >= self._most:
                 valuation.known.clear()
@@ -214,8 +238,8 @@ class Appraiser:
         elif kept.seen < len(log):
             changed = {*log[kept.seen :]} if len(log) - kept.seen <= 2 * FEW else ()
             if 0 < len(changed) <= FEW and self._light(wish):
-                for position in changed:
-                    kept.costs[position] = self._node(valuation, wish, position)
+                for position, found in self._nodes(valuation, wish, changed):
+                    kept.costs[position] = found
             else:
                 rows = _recent(log, kept.seen, self.stock.shape[0])
                 kept.costs[rows] = self._local(valuation, wish, rows)
@@ -223,96 +247,90 @@ class Appraiser:
         return kept.costs
 
     def _light(self, wish: Wish) -> bool:
-        """Whether `_node` can tell what it costs."""
+        """Whether `_nodes` can tell what it costs."""
         light = not wish.parts or (wish.parts == 1 and not _heavy(wish.of_each) and not self.stock.heavy)
         return light and self.stock.shape[1] < _WAYS
 
-    def _node(self, valuation: _Valuation, wish: Wish, position: int) -> list[int]:
-        """What `_local` says of one node, without arrays."""
-        stock = self.stock
-        standing, place, (free, _, cpu, memory) = stock.node(position)
-        ways = wish.parts + 1 if wish.parts else 1
-        left = cpu - wish.cpu_milli, memory - wish.memory_kib
-        if left[0] < 0 or left[1] < 0 or stock.closed[position]:
-            return [_NEVER] * ways
-        keys = [(wish.count * UNIT << _SHIFT, wish.count)]
-        if wish.parts:
-            opened, fresh = self._cheapest(valuation, wish, position)
-            keys = [(opened[0], 0), (fresh[0], 1)]
-        elif wish.count:
-            mask = stock.mask(wish)
-            usable = free.bit_count()
-            if mask is not None:
-                usable = sum(each for each, card in zip(mask[position].tolist(), standing, strict=True) if card == 1)
-            if usable < wish.count:
-                return [_NEVER]
-        worth = valuation.listed
-        cards = float(sum([worth[each] for each in place]))
-        before = valuation.strand.idle_on(cards / UNIT, (cpu, memory))
-        found, grain, whole = [], _grain(wish), free.bit_count()
-        for key, opened_cards in keys:
-            if key >= _FAR:
-                found.append(_NEVER)
+    def _nodes(
+        self, valuation: _Valuation, wish: Wish, positions: Iterable[int]
+    ) -> Iterator[tuple[int, int | list[int]]]:
+        """What `_local` says of single nodes, without arrays."""
+        stock, strand, closed = self.stock, valuation.strand, self.stock.closed
+        parts, count, grain = wish.parts, wish.count, _grain(wish)
+        mask = stock.mask(wish)
+        table, share = self._scale(valuation, wish) if parts else ([], 0)
+        for position in positions:
+            standing, place, (free, _, cpu, memory) = stock.node(position)
+            left = cpu - wish.cpu_milli, memory - wish.memory_kib
+            if left[0] < 0 or left[1] < 0 or closed[position]:
+                yield position, _NEVER
                 continue
-            cost = key >> _SHIFT
-            idle = valuation.strand.idle_on(max(cards - cost, 0.0) / UNIT, left)
-            amount = round((round((idle - before) * UNIT) + cost) / grain)
-            tie = key & (1 << _SHIFT) - 1
-            found.append(((amount * _LEFT + tie) * _WAYS + max(whole - opened_cards, 0)) * _WAYS + opened_cards)
-        return found
+            whole = free.bit_count()
+            if parts:
+                may = mask[position].tolist() if mask is not None else None
+                opened, fresh = _cheapest(standing, place, may, table, share)
+                keys = [(opened[0], 0), (fresh[0], 1)]
+            else:
+                usable = whole
+                if mask is not None and count:
+                    may = zip(mask[position].tolist(), standing, strict=True)
+                    usable = sum(each for each, card in may if card == 1)
+                if usable < count:
+                    yield position, _NEVER
+                    continue
+                keys = [(count * UNIT << _SHIFT, count)]
+            cards, before = valuation.cards.item(position), valuation.idle.item(position)
+            found = []
+            for key, cards_opened in keys:
+                if key >= _FAR:
+                    found.append(_NEVER)
+                    continue
+                cost = key >> _SHIFT
+                idle = strand.idle_on(max(cards - cost, 0.0) / UNIT, left)
+                amount = round((round((idle - before) * UNIT) + cost) / grain)
+                tie = key & (1 << _SHIFT) - 1
+                found.append(((amount * _LEFT + tie) * _WAYS + max(whole - cards_opened, 0)) * _WAYS + cards_opened)
+            yield position, found
 
-    def _cheapest(self, valuation: _Valuation, wish: Wish, position: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Key and column of the best card in the mode for a part of one, and of the best whole one; `_FAR` for none."""
-        stock, share = self.stock, self.stock.share_at[wish.share]
-        standing, place, _ = stock.node(position)
-        table, mask = self._table(valuation, wish, share)[1], stock.mask(wish)
-        may = mask[position].tolist() if mask is not None else None
-        opened = fresh = (_FAR, 0)
-        for column, card in enumerate(standing):
-            if (card == 1 or card == 2 + share) and (may is None or may[column]):
-                key = table[place[column]]
-                if card == 1 and key < fresh[0]:
-                    fresh = (key, column)
-                elif card != 1 and key < opened[0]:
-                    opened = (key, column)
-        return opened, fresh
+    def _scale(self, valuation: _Valuation, wish: Wish) -> tuple[list[int], int]:
+        """The keys of cards for a part of one, and how a card stands that is in its mode."""
+        share = self.stock.share_at[wish.share]
+        return self._table(valuation, wish, share)[1], 2 + share
 
     def _local(self, valuation: _Valuation, wish: Wish, rows: Integers | slice) -> Integers:
-        stock, asked = self.stock, np.array(((wish.cpu_milli,), (wish.memory_kib,)))
-        host = stock.host[:, rows]
-        cards = self._cards(valuation.worth, rows)
-        ways = wish.parts + 1 if wish.parts else 1
-        # What is left on the host and of the cards, by way; the last column is the node as it is.
-        left = np.empty((2, len(cards), ways + 1), dtype=np.int64)
-        left[:] = (host - asked)[:, :, None]
-        left[:, :, -1] = host
-        after = np.empty((len(cards), ways + 1))
-        after[:] = cards[:, None]
-        room = left[:, :, 0].min(axis=0) >= 0
+        stock = self.stock
+        left = stock.host[:, rows] - np.array(((wish.cpu_milli,), (wish.memory_kib,)))
+        room = left.min(axis=0) >= 0
         room &= self._open[rows]
+        if not wish.parts and wish.count:
+            room &= self._usable(wish, rows) >= wish.count
+        ways = wish.parts + 1 if wish.parts else 1
+        found: Integers = np.full((len(room), ways), _NEVER)
+        # Most nodes of a cluster that is in use have no room: only the others are looked at closely.
+        at = np.flatnonzero(room)
+        rows = at if isinstance(rows, slice) else rows[at]
+        if not len(rows):
+            return found
+        cards = valuation.cards[rows]
+        after = np.empty((len(rows), ways))
+        after[:] = cards[:, None]
         if wish.parts:
-            cost, rest = self._ways(valuation, wish, rows)
-            after[:, :-1] -= cost
-            able = cost < _FAR >> _SHIFT
-            able &= room[:, None]
-            cost = np.minimum(cost, _FAR >> _SHIFT)
+            cost, tie = self._ways(valuation, wish, rows)
+            after -= cost
+            never = cost >= _FAR >> _SHIFT
+            np.minimum(cost, _FAR >> _SHIFT, out=cost)
             opened = np.arange(ways)
-            tie = rest if wish.parts < _LEFT // MILLI else np.minimum(rest, _LEFT - 1)
+            if wish.parts >= _LEFT // MILLI:
+                np.minimum(tie, _LEFT - 1, out=tie)
         else:
-            after[:, :-1] -= wish.count * UNIT
-            if wish.count:
-                usable, mask = stock.standing[rows] == 1, stock.mask(wish)
-                if mask is not None:
-                    usable &= mask[rows]
-                room &= usable.sum(axis=1) >= wish.count
-            able = room[:, None]
+            after -= wish.count * UNIT
             cost = np.full((1, 1), wish.count * UNIT)
             opened = np.array([wish.count])
             tie = np.zeros((1, 1), dtype=np.int64)
         np.maximum(after, 0.0, out=after)
         after /= UNIT
-        idles = valuation.strand.idle(after, left)
-        amount = idles[:, :-1] - idles[:, -1:]
+        amount = valuation.strand.idle(after, left[:, at, None])
+        amount -= valuation.idle[rows][:, None]
         amount *= UNIT
         np.rint(amount, out=amount)
         amount += cost
@@ -329,10 +347,22 @@ class Appraiser:
         key += free
         key *= _WAYS
         key += opened
-        key[~able] = _NEVER
-        return key
+        if wish.parts:
+            key[never] = _NEVER
+        found[at] = key
+        return found
 
-    def _ways(self, valuation: _Valuation, wish: Wish, rows: Integers | slice) -> tuple[Integers, Integers]:
+    def _usable(self, wish: Wish, rows: Integers | slice) -> Integers:
+        """By node how many free cards will do for a wish for whole ones."""
+        mask, stock = self.stock.mask(wish), self.stock
+        if mask is None:
+            return stock.whole[rows]
+        usable = stock.standing[rows] == 1
+        usable &= mask[rows]
+        found: Integers = usable.sum(axis=1)
+        return found
+
+    def _ways(self, valuation: _Valuation, wish: Wish, rows: Integers) -> tuple[Integers, Integers]:
         """By node and number of cards opened what the parts are worth, and what is left of their cards."""
         parts = wish.parts
         keys = self._keys(valuation, wish, rows)
@@ -426,43 +456,43 @@ class Appraiser:
 
     def _total(self, valuation: _Valuation, wish: Wish, costs: Integers) -> Integers:
         """All terms together."""
-        stock, lessons = self.stock, self._lessons
-        size = stock.shape[1]
-        openings = [*range(1, wish.parts + 1)] if wish.parts else [wish.count]
-        total = costs.copy()
-        if openings[-1] and lessons.several:
-            table = _cost(reservation(stock.spread, lessons.several, size, [min(each, size) for each in openings]))
-            if table.any():
-                for at, row in enumerate(table, 1 if wish.parts else 0):
-                    total[:, at] += row[stock.whole]
-        limit = stock.shares[stock.share_at[wish.share]].max_devices if wish.parts else None
+        stock, lessons, ways = self.stock, self._lessons, wish.parts
+        total = costs
+        if lessons.several and (ways or wish.count):
+            size = stock.shape[1]
+            openings = range(1, ways + 1) if ways else (wish.count,)
+            table = reservation(stock.spread, lessons.several, size, tuple([min(each, size) for each in openings]))
+            if table is not None:
+                total = costs.copy()
+                for at, row in enumerate(_cost(table), 1 if ways else 0):
+                    total[:, at] += row.take(stock.whole)
+        limit = stock.shares[stock.share_at[wish.share]].max_devices if ways else None
         if limit is not None:
             # Of a share that has split too many already nothing is given, not even of cards that are split.
+            total = total.copy()
             for opened in range(total.shape[1]):
                 if stock.in_mode[stock.share_at[wish.share]] + opened > limit:
                     total[:, opened] = _NEVER
         if lessons.restricted:
-            groups, log = self._groups, stock.log
-            if valuation.seen < len(log):
-                rows = _recent(log, valuation.seen, stock.shape[0])
-                valuation.cards[rows] = self._cards(valuation.worth, rows)
-                valuation.seen = len(log)
+            groups = self._groups
             free: Floats = np.bincount(groups.of, valuation.cards, groups.number).astype(float)
             parts = groups.parts(lessons.restricted) / lessons.total
             scarce = _cost(scarcity(free, groups.allowed, parts) * lessons.worth(wish) * (UNIT // CARD))
-            total += scarce[groups.of][:, None]
+            total = total + scarce[groups.of][:, None]
         return total
 
     def _columns(self, valuation: _Valuation, wish: Wish, position: int, way: int) -> tuple[int, ...]:
         """The cards of a choice, of equal ones the first."""
         stock = self.stock
         if not wish.parts:
-            usable, mask = stock.standing[position] == 1, stock.mask(wish)
-            if mask is not None:
-                usable = usable & mask[position]
-            return tuple(np.flatnonzero(usable)[: wish.count].tolist())
+            standing, mask = stock.node(position)[0], stock.mask(wish)
+            may = standing if mask is None else mask[position].tolist()
+            return tuple([at for at, card in enumerate(standing) if card == 1 and may[at]][: wish.count])
         if wish.parts == 1 and self._light(wish):
-            return (self._cheapest(valuation, wish, position)[way][1],)
+            standing, place, _ = stock.node(position)
+            mask = stock.mask(wish)
+            may = None if mask is None else mask[position].tolist()
+            return (_cheapest(standing, place, may, *self._scale(valuation, wish))[way][1],)
         opened, fresh = self._keys(valuation, wish, slice(position, position + 1))
         chosen = np.argsort(opened[0], kind="stable")[: wish.parts - way].tolist()
         chosen += np.argsort(fresh[0], kind="stable")[:way].tolist()
@@ -501,6 +531,22 @@ class _Groups:
         for only, amount in restricted.items():
             found[self._rows[only]] += amount
         return np.array(found, dtype=float)
+
+
+def _cheapest(
+    standing: Sequence[int], place: Sequence[int], may: Sequence[bool] | None, table: Sequence[int], share: int
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Key and column of the best card in the mode for a part of one, and of the best whole one; `_FAR` for none."""
+    opened = fresh = (_FAR, 0)
+    for column, card in enumerate(standing):
+        if (card == 1 or card == share) and (may is None or may[column]):
+            key = table[place[column]]
+            if card == 1:
+                if key < fresh[0]:
+                    fresh = (key, column)
+            elif key < opened[0]:
+                opened = (key, column)
+    return opened, fresh
 
 
 def _loss_key(rule: CardRule, use: Use, part: Part, demand: Mapping[str, int]) -> int:

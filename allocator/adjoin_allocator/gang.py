@@ -90,8 +90,9 @@ def is_gang(claim: Claim) -> bool:
     them.
     """
     fabric = claim.fabric
-    bound = bool(fabric.required or fabric.preferred or fabric.segment is not None)
-    return claim.gang_min is not None or bound or any(line.over_gang for line in claim.affinity)
+    if claim.gang_min is not None or fabric.required or fabric.preferred or fabric.segment is not None:
+        return True
+    return bool(claim.affinity) and any(line.over_gang for line in claim.affinity)
 
 
 def gang_flaw(pool: Pool, claim: Claim) -> str | None:

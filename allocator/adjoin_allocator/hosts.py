@@ -19,6 +19,9 @@ from adjoin_allocator.nodes import PoolIndex
 UNLIMITED: Final = 1 << 62
 """Room of a node of which nothing is known."""
 
+LOADED: Final = 80
+"""Per cent of a node's CPU or memory from which on it is loaded: parts of devices go elsewhere if they can."""
+
 NOTHING: Final = HostAsk()
 
 
@@ -28,10 +31,14 @@ class Rooms:
     Attributes:
         cpu_milli: Left of each node's CPU; negative where more is used than there is.
         memory_bytes: Likewise.
+        busy: Nodes of which most is in use, as measured.
+        full: Nodes of which most is requested.
     """
 
     def __init__(self, index: PoolIndex) -> None:
         self.index = index
+        self.busy: NDArray[np.bool_] = np.zeros(len(index.views), dtype=bool)
+        self.full: NDArray[np.bool_] = np.zeros(len(index.views), dtype=bool)
         self.cpu_milli: NDArray[np.int64] = np.zeros(len(index.views), dtype=np.int64)
         self.memory_bytes: NDArray[np.int64] = np.zeros(len(index.views), dtype=np.int64)
 
@@ -41,6 +48,13 @@ class Rooms:
         if ask.memory_bytes:
             found &= self.memory_bytes >= ask.memory_bytes
         return found
+
+    def calm(self, ask: HostAsk) -> NDArray[np.bool_] | None:
+        """Nodes that are not loaded; None when that tells none apart. What a pod needs beside its devices is known of
+        an ask that says so: then requests are a question of room alone.
+        """
+        loaded = self.busy if ask != NOTHING else self.busy | self.full
+        return None if loaded.all() or not loaded.any() else ~loaded
 
     def count(self, position: int, ask: HostAsk) -> int:
         """How many replicas more have room on a node; `UNLIMITED` for any number."""
@@ -122,3 +136,14 @@ class Hosts:
             if node is None or node.memory_bytes is None
             else node.memory_bytes - node.memory_used_bytes - memory
         )
+        rooms.busy[position] = node is not None and (
+            most(node.cpu_load_milli, node.cpu_milli) or most(node.memory_load_bytes, node.memory_bytes)
+        )
+        rooms.full[position] = node is not None and (
+            most(node.cpu_used_milli + cpu, node.cpu_milli) or most(node.memory_used_bytes + memory, node.memory_bytes)
+        )
+
+
+def most(used: int | None, there: int | None) -> bool:
+    """Whether so much is in use of what is there that it counts as loaded; not where either is unknown."""
+    return used is not None and there is not None and used * 100 >= there * LOADED

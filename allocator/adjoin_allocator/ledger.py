@@ -45,7 +45,7 @@ from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
 from adjoin_allocator.rulebook import clash
 from adjoin_allocator.snapshot import Claims, Snapshot, path
-from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added
+from adjoin_allocator.tenancy import Accounts, Cost, added
 from adjoin_allocator.terms import HoldKind, ReplicaState
 from adjoin_allocator.topology import bits
 
@@ -120,6 +120,8 @@ class Ledger:
         """Whose what was moved and how, for whose pod, and which version that was of; with a share a part of the device
         of that bit."""
         self._claims = Claims(())
+        self._indexes: Mapping[str, PoolIndex] = {}
+        """What the pools were brought to."""
         self._known: dict[ClaimUID, _Known] = {}
         self._hands: dict[tuple[str, int], list[tuple[Claim, _Entry]]] = {}
         """By pool and position what claims hold."""
@@ -131,10 +133,14 @@ class Ledger:
         """Brings the ledger to the snapshot. Nothing may be given away at this moment."""
         assert not self._journal, "a decision is under way"
         indexes = self._nodes.index(snapshot)
-        same = len(indexes) == len(self.pools) and all(
-            name in self.pools and (self.pools[name].index is index or self.pools[name].follow(index))
-            for name, index in indexes.items()
+        same = indexes is self._indexes or (
+            len(indexes) == len(self.pools)
+            and all(
+                name in self.pools and (self.pools[name].index is index or self.pools[name].follow(index))
+                for name, index in indexes.items()
+            )
         )
+        self._indexes = indexes
         # A device named twice, or a UID: then what one claim holds cannot be told from what another does.
         mixed = self.conflicts or len(self._known) != len(self._claims)
         if same and not mixed and self.parts.same(snapshot):
@@ -264,11 +270,13 @@ class Ledger:
             found = self._nodes.locate(each.id)
             if found is not None:
                 index, position, bit = found
+                holders = self.holders[index.pool.name]
                 if each.share is None:
-                    kind = index.views[position].devices[bit].kind
-                    cost[kind] = cost.get(kind, 0) + WHOLE
+                    whole = holders.cost(position, 1 << bit)
+                    for kind, milli in whole.items():
+                        cost[kind] = cost.get(kind, 0) + milli
                     continue
-                for kind, milli in self.holders[index.pool.name].cost(position, 0, ((bit, each.share),)).items():
+                for kind, milli in holders.cost(position, 0, ((bit, each.share),)).items():
                     cost[kind] = cost.get(kind, 0) + milli
         return cost
 
@@ -290,7 +298,7 @@ class Ledger:
         capacity: dict[str, int] = {}
         for (kind, _), count in index.tally.items():
             capacity[kind] = capacity.get(kind, 0) + count
-        return Accounts(index.pool, capacity, self.holders[pool].usage)
+        return Accounts(index.pool, capacity, self.holders[pool].usage, index.portions)
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""

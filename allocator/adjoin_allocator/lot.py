@@ -54,15 +54,20 @@ class Unit:
 def alone(claim: Claim) -> bool:
     """Whether neither a gang, nor a network, nor a line over all of them ties the claim's replicas together."""
     free = claim.gang_min is None and not claim.fabric.required and not claim.fabric.preferred
-    return free and claim.fabric.segment is None and not any(line.over_gang for line in claim.affinity)
+    free = free and claim.fabric.segment is None
+    return free and not (claim.affinity and any(line.over_gang for line in claim.affinity))
 
 
 def independent(claim: Claim) -> bool:
     """Whether replicas of the claim stand for themselves: one may be moved without a look at the others, or at anything
     but devices.
     """
-    devices_only = claim.host == NOTHING and not any(request.share or request.first_of for request in claim.requests)
-    return alone(claim) and devices_only
+    if claim.host is not NOTHING and claim.host != NOTHING:
+        return False
+    for request in claim.requests:
+        if request.share or request.first_of:
+            return False
+    return alone(claim)
 
 
 @dataclass(slots=True, eq=False)
@@ -176,8 +181,8 @@ class Lot:
         self.at.setdefault(other.spot.position, []).append(other)
 
     def free(self, position: int) -> int:
-        """What would be free on a node if nothing movable was there."""
-        mask = self.nodes.free[position]
+        """What would be free on a node if nothing movable was there, as part of a state."""
+        mask = self.nodes.open[position]
         for unit in self.at.get(position, ()):
             mask |= unit.place.fit.taken
         return mask

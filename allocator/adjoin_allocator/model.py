@@ -110,6 +110,8 @@ class Node:
         memory_bytes: Allocatable memory, likewise.
         cpu_used_milli: What bound pods that have not ended request of it.
         memory_used_bytes: Likewise.
+        cpu_load_milli: What everything on it really uses, as measured; None where nobody measures.
+        memory_load_bytes: Likewise.
     """
 
     name: str
@@ -123,6 +125,33 @@ class Node:
     memory_bytes: int | None = None
     cpu_used_milli: int = 0
     memory_used_bytes: int = 0
+    cpu_load_milli: int | None = None
+    memory_load_bytes: int | None = None
+
+
+Counted = Mapping[str, Mapping[str, Quantity]]
+"""Amounts by counter set and counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """In which amounts a capacity may be consumed (`requestPolicy` of a capacity, KEP-5075); whole numbers.
+
+    Either `values` or the range counts, which Kubernetes sees to; without both every amount will do.
+
+    Attributes:
+        default: What is consumed where nothing is asked for; None: all of it.
+        values: The amounts that there are, ascending; what is asked for is rounded up to the next of them.
+        least: The least amount of a range, or None.
+        most: The greatest, or None.
+        step: Amounts are `least` and whole steps above it; None: any.
+    """
+
+    default: int | None = None
+    values: tuple[int, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,6 +172,12 @@ class Device:
         standing: Whether it can be given out now.
         standing_detail: For a standing other than Offered, why, in words for a message (`taint gpu.nvidia.com/xid=31`).
         allow_multiple_allocations: As the driver publishes it.
+        policies: In which amounts its capacities may be consumed where it may be in several allocations, by fully
+            qualified name; any amount will do of one that has none.
+        consumes: What it takes of the driver's counters while somebody has it, by counter set and counter.
+        counters: What those counter sets hold in all, likewise; a set that is not in it holds as much as the greatest
+            of its devices takes.
+        outside: What is taken of them by holders of devices that are not in the inventory.
     """
 
     id: DeviceID
@@ -158,6 +193,10 @@ class Device:
     standing: Standing = Standing.OFFERED
     standing_detail: str = ""
     allow_multiple_allocations: bool = False
+    policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
+    consumes: Counted = field(default_factory=dict)
+    counters: Counted = field(default_factory=dict)
+    outside: Counted = field(default_factory=dict)
 
     @property
     def driver(self) -> str:
@@ -279,6 +318,32 @@ class Share:
     refusal: str = ""
 
 
+class Slice(NamedTuple):
+    """A partition that exists on a device: its profile, its first memory slice and how many it takes."""
+
+    profile: str
+    start: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """What a device that is not whole has been made into, as the shares' statuses record it.
+
+    Attributes:
+        share: The DeviceShare in whose mode it is.
+        until: Until when it serves no other share and is not given whole (seconds since the epoch); None: until
+            somebody needs it.
+        slots: Partitions that exist on it.
+        changing: Hooks are about to bring it into the mode, or back.
+    """
+
+    share: str
+    until: float | None = None
+    slots: tuple[Slice, ...] = ()
+    changing: bool = False
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
     """A DevicePool as far as placing depends on it.
@@ -292,6 +357,8 @@ class Pool:
         tolerations: Node taints that the pool's pods are expected to tolerate.
         withheld: One message per driver pool whose ResourceSlice generation is incomplete (`gpu.nvidia.com/node-a: 1
         of 2 slices`).
+        withheld_kinds: For these messages the names of the devices that may be among what is not there; of one that is
+        not listed that may be any.
         unavailable: When set, nothing new is placed in this pool at all, and this is why.
         fabric: Levels of the network, coarse to fine.
         strategy: Where claims go among places that are equally near.
@@ -309,6 +376,7 @@ class Pool:
     matrices: Mapping[str, MatrixText]
     tolerations: tuple[Toleration, ...] = ()
     withheld: tuple[str, ...] = ()
+    withheld_kinds: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unavailable: str = ""
     fabric: tuple[FabricLevel, ...] = ()
     strategy: Strategy = Strategy.LEAST_FRAGMENTATION
@@ -412,15 +480,38 @@ class PlacedShare:
     vf: int | None = None
 
 
+class CounterUse(NamedTuple):
+    """How much is taken of one counter."""
+
+    counter: str
+    amount: int
+
+
+class SetUse(NamedTuple):
+    """What is taken of a counter set, by counter in order."""
+
+    counter_set: str
+    uses: tuple[CounterUse, ...]
+
+
+Consumed = tuple[SetUse, ...]
+"""What is taken of counter sets, these in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedDevice:
     """A device that a replica holds, whole or in part, under the request it was given for (`gpu`, or `gpu/half` for an
-    alternative)."""
+    alternative).
+
+    Attributes:
+        consumed: What it takes of the driver's counters, as it was when it was given.
+    """
 
     request: str
     id: DeviceID
     hardware_id: str = ""
     share: PlacedShare | None = None
+    consumed: Consumed = ()
 
 
 @dataclass(frozen=True, slots=True)

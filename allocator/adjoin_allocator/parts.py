@@ -26,7 +26,7 @@ from adjoin_allocator.model import Claim, DeviceName, HostAsk, PlacedShare, Pool
 from adjoin_allocator.nodes import NodeView, PoolIndex
 from adjoin_allocator.prices import Pricer
 from adjoin_allocator.rulebook import class_of
-from adjoin_allocator.sharing import Part, part
+from adjoin_allocator.sharing import MILLI, Part, part
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.stock import NO_LIMIT, Booleans, Row, Stock, Used, Wish
 from adjoin_allocator.terms import DeviceType, ShareMode
@@ -182,6 +182,24 @@ class Parts:
         card = self._pools[pool].cards.get((position, bit))
         return {} if card is None else card.held
 
+    def used_milli(self, pool: str, kind: str, position: int, bit: int) -> int:
+        """Which part of a device is in use, in thousandths; of a free one nothing."""
+        held = self.held(pool, position, bit)
+        if not held:
+            return 0
+        stock = self.appraiser(pool, kind).stock
+        column = self.columns(pool, kind, position).index(bit)
+        used = stock.use(position, column)
+        if used is None:
+            return MILLI
+        share, use = used
+        return MILLI - stock.rules[share][stock.klass.item(position, column)].left_milli(use)
+
+    def crowd(self, pool: str, kind: str, position: int, bit: int) -> int:
+        """How crowded a device is: by who shares it, then by what is in use of it."""
+        card = self._pools[pool].cards.get((position, bit))
+        return 0 if card is None else card.users * (MILLI + 1) + self.used_milli(pool, kind, position, bit)
+
     def hold(self, pool: str, position: int, bit: int, share: PlacedShare, back: bool, add: bool) -> None:
         """Somebody holds a part of a device, or no longer does."""
         parts, sign = self._pools[pool], 1 if add else -1
@@ -285,8 +303,9 @@ class Parts:
             for position in sorted(side.changed):
                 stock.put(position, _row(parts, side, stock, rooms, position))
             side.changed.clear()
-        for selectors in list(side.selections)[len(stock.eligible) :]:
-            stock.eligible.append(self._matching(stock, side, views, kind, selectors))
+        if len(side.selections) > len(stock.eligible):
+            for selectors in list(side.selections)[len(stock.eligible) :]:
+                stock.eligible.append(self._matching(stock, side, views, kind, selectors))
         return appraiser
 
     def columns(self, pool: str, kind: str, position: int) -> tuple[int, ...]:
@@ -345,6 +364,10 @@ def _row(parts: _PoolParts, side: _Side, stock: Stock, rooms: Rooms, position: i
     """What a node has: free cards, parts in use, and what is left of the host."""
     masks, columns = parts.masks, side.columns[position]
     free = masks.free[position]
+    counters = masks.index.views[position].shape.counters
+    if counters is not None:
+        # A partition that a driver publishes is given as it is; only whole cards are divided.
+        free &= counters.whole
     if side.straight[position]:
         free &= (1 << len(columns)) - 1
     else:

@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from adjoin_allocator.fit import Fit
+from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.lot import Lot, Unit, alone
-from adjoin_allocator.model import Claim, Device, HostAsk, PlacedShare, Share
+from adjoin_allocator.model import Claim, Device, PlacedShare, Share
 from adjoin_allocator.packing import CLOSED, FREE, Card, Packing, Piece, Site
 from adjoin_allocator.place import Ask, Spot
 from adjoin_allocator.rulebook import rule_for
@@ -36,7 +37,8 @@ Find = Callable[[Unit], Spot | None]
 
 def movable(claim: Claim) -> bool:
     """Whether its replicas may be placed again one by one, parts or not."""
-    return alone(claim) and claim.host == HostAsk() and not any(request.first_of for request in claim.requests)
+    # What costs least is asked first.
+    return claim.host == NOTHING and alone(claim) and not any(request.first_of for request in claim.requests)
 
 
 class Repack:
@@ -71,6 +73,9 @@ class Repack:
         ask = unit.ask
         key = ask.requests, ask.affinity, ask.profile
         if not self._steps or key in self._refused or not (self.units or _divides(ask)):
+            return None
+        if self._lot.nodes.index.counted:
+            # Packing knows cards, and no counters that they share.
             return None
         others = [*self.units, *self._lot.placed]
         spot = self._placed_anew(unit, others) if others and self._countable(ask) else None

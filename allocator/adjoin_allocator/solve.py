@@ -98,13 +98,19 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
             run.serve(claim)
         run.improve()
         run.explain()
-        with leaving(ledger, run.arbiter.preempted):
+        preempted = run.arbiter.preempted
+        if preempted:
+            with leaving(ledger, preempted):
+                pools = run.pools()
+        else:
             pools = run.pools()
     finally:
         ledger.roll_back(0)
-    shapes = frozenset[Shape]().union(*(pool.index.shapes for pool in ledger.pools.values()))
+    shapes: set[Shape] = set()
+    for pool in ledger.pools.values():
+        shapes |= pool.index.shapes
     stats = Stats(run.served, run.states, len(shapes), run.batch.struck)
-    return Plan(settled(run.answers(), snapshot, ledger), pools, run.arbiter.preempted, stats)
+    return Plan(settled(run.answers(), snapshot, ledger), pools, preempted, stats)
 
 
 @dataclass(slots=True, eq=False)
@@ -162,34 +168,34 @@ class _Run:
         if claim.uid not in self._turns:
             self.served += 1
             self._turns[claim.uid] = self.served
-        refusal = self._refusal(claim)
-        if refusal is not None:
-            self._add(ClaimPlan(uid=claim.uid, reasons=(refusal,)))
+        asks = self._read(claim)
+        if isinstance(asks, Reason):
+            self._add(ClaimPlan(uid=claim.uid, reasons=(asks,)))
             return
-        pool = self.snapshot.pools[claim.pool]
-        reading = self.placer.read(pool, claim)
-        asks = reading.asks
-        if reading.divides:
-            refusals = [self._refused(claim, way) for way in reading.ways]
-            asks = tuple(ask for ask, why in zip(asks, refusals, strict=True) if why is None)
         early = self._early.get(claim.uid, {})
         if is_gang(claim):
             self._serve_gang(claim, asks, tuple(early.values()))
             return
-        missing = tuple(index for index in self.ledger.lacking[claim.uid] if index not in early)
+        missing = self.ledger.lacking[claim.uid]
+        if early:
+            missing = tuple(index for index in missing if index not in early)
         several = len(missing) > 1
         demand, wanted = self._demand(claim.pool), self.ledger.wanted(claim)
         attempt = Attempt(self, claim, asks, 0, several, demand, wanted)
-        asking = Attempt(self, claim, asks, 0, several, demand, wanted, what_if=True)
         cheaper = [
             Attempt(self, claim, asks[at:], 0, several, demand, wanted, what_if=True) for at in range(1, len(asks))
         ]
+
+        def least(index: int) -> Callable[[], tuple[Placement, ...] | None]:
+            return lambda: Attempt(self, claim, asks, index, several, demand, wanted, what_if=True)()
+
         placements = list(early.values())
         without: list[tuple[Unit, Served]] = []
         for index in missing:
-            for one in (attempt, asking, *cheaper):
+            for one in (attempt, *cheaper):
                 one.index, one.made = index, None
-            unit = self._units[claim.uid] = Unit(claim, asks, (index,), attempt, asking, lesser=lambda _: iter(cheaper))
+            unit = Unit(claim, asks, (index,), attempt, least(index), lesser=lambda _: iter(cheaper))
+            self._units[claim.uid] = unit
             served = self.arbiter.serve(unit)
             if served.placements:
                 placements += served.placements
@@ -205,7 +211,8 @@ class _Run:
         self.states += attempt.effort.states
         self.arbiter.settle(claim, set(missing) - {placement.index for placement in placements})
         if not without:
-            placements.sort(key=lambda placement: placement.index)
+            if len(placements) > 1:
+                placements.sort(key=lambda placement: placement.index)
             self._add(ClaimPlan(uid=claim.uid, placements=tuple(placements), gap=0.0))
             return
         self._waiting.append(
@@ -238,7 +245,7 @@ class _Run:
             # A quota decides claim by claim.
             if pool is None or pool.objective is not Objective.THROUGHPUT or pool.tenants or is_gang(claim):
                 continue
-            if self._refusal(claim) is None and not any(request.first_of for request in claim.requests):
+            if not isinstance(self._read(claim), Reason) and not any(request.first_of for request in claim.requests):
                 ask = self.placer.ask(pool, claim.requests, claim.affinity, claim.host, claim.profile)
                 units = by_pool.setdefault(claim.pool, [])
                 units += ((claim, index, ask) for index in self.ledger.lacking[claim.uid])
@@ -311,7 +318,7 @@ class _Run:
             self.arbiter.rebook(claim, placements)
             self._plans.pop(claim.uid, None)
             if missing:
-                over = self.arbiter.over_quota(claim, least_cost(claim.requests))
+                over = self.arbiter.over_quota(claim, least_cost(claim.requests, asks[0].portions))
                 unit = self._units[claim.uid]
                 self._waiting.append(
                     _Waiting(claim, asks, placements, unit, False, reasons=over.reasons, remedy=over.remedy)
@@ -340,8 +347,8 @@ class _Run:
             demand = self._rounds[pool] = self.ledger.markets.get(pool, Market()).open()
         return demand
 
-    def _refusal(self, claim: Claim) -> Reason | None:
-        """Why a claim is not even looked at."""
+    def _read(self, claim: Claim) -> tuple[Ask, ...] | Reason:
+        """The ways of serving a claim that are looked for, or why it is not even looked at."""
         if claim.hold is not None:
             return Reason(Code(claim.hold.code), 0, claim.hold.message)
         pool = self.snapshot.pools.get(claim.pool)
@@ -352,15 +359,18 @@ class _Run:
         why = reading.flaw or gang_flaw(pool, claim)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
+        asks = reading.asks
         if reading.divides:
             # One way is enough: a claim is refused when parts keep all of its ways from being looked for.
             refused = [self._refused(claim, way) for way in reading.ways]
             if refused[0] is not None and None not in refused:
                 return refused[0]
+            if any(refused):
+                asks = tuple(ask for ask, why in zip(asks, refused, strict=True) if why is None)
         if pool.unavailable:
             nodes = len(self.ledger.pools[claim.pool].index.views)
             return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
-        return None
+        return asks
 
     def _refused(self, claim: Claim, way: Sequence[Request]) -> Reason | None:
         """Why one way of serving a claim is not even looked for."""
@@ -432,7 +442,9 @@ class _Run:
         """Which smaller claim would have a place, and within its tenant's quota; that of today fits neither."""
         accounts, tenant = self.arbiter.accounts(waiting.claim.pool), waiting.claim.tenant
         whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
-        return changed(self.placer, whole, lambda requests: not accounts.short(tenant, least_cost(requests)))
+        return changed(
+            self.placer, whole, lambda requests: not accounts.short(tenant, least_cost(requests, accounts.portions))
+        )
 
     def _given_back(self, waiting: _Waiting, ahead: Sequence[Ask]) -> str | None:
         """Which tenant would have to give back what it borrows; nobody who waits before, or is of it, may take that."""

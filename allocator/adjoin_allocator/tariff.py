@@ -15,14 +15,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations
 
-from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, Part, Signature, parts_of
+from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, LOAD_UNIT, Part, Signature, parts_of
 from adjoin_allocator.demand import Demand, Stake
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Misfit, Obstacle
 from adjoin_allocator.fractions import Appraiser
 from adjoin_allocator.model import Request, ShareAsk
 from adjoin_allocator.nodes import NodeView, Sort, State
 from adjoin_allocator.place import Ask, Effort, Placer, Spot
-from adjoin_allocator.stock import Wish
+from adjoin_allocator.sharing import MILLI
+from adjoin_allocator.stock import Booleans, Wish
 from adjoin_allocator.terms import Profile, Scope, Strategy
 from adjoin_allocator.topology import bits
 
@@ -39,22 +40,42 @@ Found = tuple[tuple[int, ...], float, int, Fit]
 def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot | Obstacle:
     """The best place for one replica, or what kept it from every node."""
     parts = placer.ledger.parts
-    if not parts.prices(ask.pool):
+    if not _priced_at_all(placer, ask):
         return placer.best(ask, effort, demand)
     kind, wish = parts.wish(ask.pool, ask.requests, ask.host)
     appraiser = parts.appraiser(ask.pool, kind)
-    if simple(placer, ask, kind):
-        return _cheapest(placer, ask, kind, appraiser, wish)
+    lone = simple(placer, ask, kind)
     if any(request.share is not None for request in ask.requests):
-        return _mixed(placer, ask, effort, appraiser, wish)
-    return _weighed(placer, ask, effort, demand, appraiser, wish)
+        calm = placer.ledger.hosts.rooms(placer.ledger.pools[ask.pool].index).calm(ask.host)
+        if calm is not None:
+            # Loaded nodes give parts only where no other node can.
+            found = _cheapest(placer, ask, kind, appraiser, wish, calm) if lone else None
+            found = found or _mixed(placer, ask, effort, appraiser, wish, calm)
+            if isinstance(found, Spot):
+                return found
+        if not lone:
+            return _mixed(placer, ask, effort, appraiser, wish)
+    return (
+        _cheapest(placer, ask, kind, appraiser, wish)
+        if lone
+        else _weighed(placer, ask, effort, demand, appraiser, wish)
+    )
 
 
 def fits(placer: Placer, ask: Ask) -> bool:
     """Whether one replica fits anywhere."""
-    if not placer.ledger.parts.prices(ask.pool):
+    if not _priced_at_all(placer, ask):
         return placer.fits(ask)
     return isinstance(best(placer, ask, Effort()), Spot)
+
+
+def _priced_at_all(placer: Placer, ask: Ask) -> bool:
+    """Whether prices tell places apart. Arrays of cards do not know counters: where devices share some, whole ones are
+    chosen without prices."""
+    if not placer.ledger.parts.prices(ask.pool):
+        return False
+    counted = placer.ledger.pools[ask.pool].index.counted
+    return not counted or any(request.share is not None for request in ask.requests)
 
 
 def simple(placer: Placer, ask: Ask, kind: str) -> bool:
@@ -69,8 +90,10 @@ def simple(placer: Placer, ask: Ask, kind: str) -> bool:
     return placer.ledger.parts.alike(ask.pool, kind, request.count > 1 and not request.same_device)
 
 
-def _cheapest(placer: Placer, ask: Ask, kind: str, appraiser: Appraiser, wish: Wish) -> Spot | Obstacle:
-    choice = appraiser.best(wish)
+def _cheapest(
+    placer: Placer, ask: Ask, kind: str, appraiser: Appraiser, wish: Wish, among: Booleans | None = None
+) -> Spot | Obstacle:
+    choice = appraiser.best(wish, among)
     if choice is None:
         return Obstacle.COUNT
     columns = placer.ledger.parts.columns(ask.pool, kind, choice.position)
@@ -91,7 +114,7 @@ def _weighed(
     states: dict[State, list[int]] = {}
     for position, view in enumerate(ledger.index.views):
         if position not in ledger.index.closed:
-            state = (view.shape, placer.nodes.sort(view, question), ledger.free[position])
+            state = (view.shape, placer.nodes.sort(view, question), ledger.open[position])
             states.setdefault(state, []).append(position)
     found: Found | None = None
     obstacle = Obstacle.COUNT
@@ -139,8 +162,12 @@ def _priced(signature: Signature, objective: tuple[int, ...], price: int) -> tup
     return (*objective[:at], price, *objective[at:])
 
 
-def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish: Wish) -> Spot | Obstacle:
-    """Parts together with other devices, or several parts whose distances matter."""
+def _mixed(
+    placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish: Wish, among: Booleans | None = None
+) -> Spot | Obstacle:
+    """Parts together with other devices, or several parts whose distances matter, or where the emptiest card is sought:
+    then who shares a card, and how much of it is in use, stand in place of its price.
+    """
     ledger, fitter, parts = placer.ledger.pools[ask.pool], placer.fitter, placer.ledger.parts
     form = of_cards(placer, ask).form
     wishes = {
@@ -149,9 +176,11 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
         if request.share is not None
     }
     tables = {at: parts.appraiser(ask.pool, kind).cards(each) for at, (kind, each) in wishes.items()}
+    room = appraiser.stock.room(wish) if among is None else appraiser.stock.room(wish) & among
+    order = ask.signature.order
+    lonely = Part.BUSY in order or ask.signature.spread
     limits = {each.share: parts.appraiser(ask.pool, kind).stock.openings(each.share) for kind, each in wishes.values()}
     openings = {name: left for name, left in limits.items() if left is not None}
-    room = appraiser.stock.room(wish)
     found: Found | None = None
     obstacle = Obstacle.COUNT
     known: dict[State, Fit | Misfit] = {}
@@ -159,12 +188,14 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
         if not room[position]:
             continue
         prices: dict[int, int] = {}
-        eligible, free, enough = [], ledger.free[position], True
+        eligible, free, enough = [], ledger.open[position], True
         for at, request in enumerate(ask.requests):
             if at in wishes:
                 kind, each = wishes[at]
                 columns, row = parts.columns(ask.pool, kind, position), tables[at][position]
                 mine = {columns[column]: int(row[column]) for column in range(len(columns)) if row[column] >= 0}
+                if lonely:
+                    mine = {bit: parts.crowd(ask.pool, kind, position, bit) for bit in mine}
                 eligible.append(sum(1 << bit for bit in mine))
                 enough = enough and len(mine) >= each.parts
                 for bit, price in mine.items():
@@ -178,6 +209,7 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
             continue
         for bit in prices:
             free |= 1 << bit
+        load = _load(placer, ask, view, position) if Part.NODE_LOAD in order else 1 - free.bit_count() / view.shape.size
         for allowed in _openings(ask, openings, ledger.free[position], tuple(eligible)):
             state = (view.shape, _sort(placer, ask, view, allowed, prices), free)
             answer = known.get(state)
@@ -189,7 +221,8 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
             if effort.spend(state, answer.states) > STATE_LIMIT:
                 return effort.over()
             if isinstance(answer, Fit):
-                entry = (answer.objective, 1 - free.bit_count() / view.shape.size, position, answer)
+                objective = _loaded(ask, answer.objective, load) if Part.NODE_LOAD in order else answer.objective
+                entry = (objective, load, position, answer)
                 if found is None or entry[:3] < found[:3]:
                     found = entry
             elif answer.obstacle is Obstacle.LIMIT:
@@ -199,9 +232,7 @@ def _mixed(placer: Placer, ask: Ask, effort: Effort, appraiser: Appraiser, wish:
     return obstacle if found is None else Spot(found[2], found[3])
 
 
-def _openings(
-    ask: Ask, openings: Mapping[str, int], free: int, eligible: tuple[int, ...]
-) -> Iterator[tuple[int, ...]]:
+def _openings(ask: Ask, openings: Mapping[str, int], free: int, eligible: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """By request the devices that it may have: once, or, where more whole cards could be divided than a share may
     still divide, once for every choice of those that it does.
     """
@@ -225,6 +256,22 @@ def _united(masks: Iterable[int]) -> int:
     for mask in masks:
         found |= mask
     return found
+
+
+def _load(placer: Placer, ask: Ask, view: NodeView, position: int) -> float:
+    """Which part of a node is in use, divided devices by what is in use of them."""
+    ledger, parts = placer.ledger.pools[ask.pool], placer.ledger.parts
+    split, held = ledger.divided(position), ledger.held(position)
+    used = (held & ~split).bit_count() * MILLI
+    used += sum(parts.used_milli(ask.pool, view.devices[bit].kind, position, bit) for bit in bits(split))
+    return used / (max(1, view.shape.size) * MILLI)
+
+
+def _loaded(ask: Ask, objective: tuple[int, ...], load: float) -> tuple[int, ...]:
+    """The objective with the load of the node as parts make it."""
+    at = ask.signature.place(Part.NODE_LOAD)
+    part = load if ask.signature.spread else 1 - load
+    return (*objective[:at], int(part * LOAD_UNIT), *objective[at + 1 :])
 
 
 def of_cards(placer: Placer, ask: Ask) -> Ask:

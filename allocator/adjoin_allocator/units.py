@@ -25,7 +25,7 @@ def nothing_less(affordable: Callable[[Cost], bool]) -> Iterator[Attempt]:
     yield from ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Unit:
     """What is placed together or not at all.
 
@@ -51,9 +51,8 @@ class Unit:
     """What it costs its tenant at least."""
 
     def __post_init__(self) -> None:
-        one = least_cost(self.claim.requests)
-        need = one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
-        object.__setattr__(self, "need", need)
+        one = least_cost(self.claim.requests, self.asks[0].portions if self.asks else ())
+        self.need = one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
 
     @property
     def pool(self) -> str:

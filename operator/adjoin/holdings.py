@@ -9,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from adjoin.facts import ClaimFacts, Raw, timestamp
+from adjoin.facts import ClaimFacts, Raw, moment
 from adjoin_allocator.model import (
     ClaimUID,
+    Consumed,
+    CounterUse,
     DeviceID,
     Eviction,
     Nomination,
     PlacedDevice,
     PlacedReplica,
     PlacedShare,
+    SetUse,
 )
 from adjoin_allocator.terms import ReplicaState
 
@@ -36,8 +39,8 @@ def read_placed(status: Raw) -> tuple[PlacedReplica, ...]:
                 node=replica.get("node") or "",
                 state=ReplicaState(state) if state in _STATES else ReplicaState.READY,
                 devices=_read_devices(replica.get("devices")),
-                allocated_at=_moment(replica.get("allocatedAt")),
-                ready_at=_moment(replica.get("readyAt")),
+                allocated_at=moment(replica.get("allocatedAt")),
+                ready_at=moment(replica.get("readyAt")),
             )
         )
     return tuple(sorted(placed, key=lambda replica: replica.index))
@@ -50,6 +53,7 @@ def _read_devices(devices: Any) -> tuple[PlacedDevice, ...]:
             id=DeviceID(device.get("driver") or "", device.get("pool") or "", device.get("device") or ""),
             hardware_id=device.get("id") or "",
             share=_read_part(device.get("share")),
+            consumed=_read_consumed(device.get("consumed")),
         )
         for device in devices or ()
     )
@@ -97,7 +101,7 @@ def evicted_since(claim: ClaimFacts) -> float | None:
     """Since when replicas of the claim are being evicted, None when none is."""
     for each in claim.status.get("conditions") or ():
         if each.get("type") == "Evicted" and each.get("status") == "True":
-            return _moment(each.get("lastTransitionTime"))
+            return moment(each.get("lastTransitionTime"))
     return None
 
 
@@ -105,7 +109,7 @@ def read_evictions(status: Raw) -> tuple[Eviction, ...]:
     """For whom a DeviceClaim was evicted lately, and when; one without a time counts as not remembered."""
     found = []
     for each in status.get("evictions") or ():
-        at = _moment(each.get("at"))
+        at = moment(each.get("at"))
         if at is not None:
             found.append(Eviction(ClaimUID(each.get("byUID") or ""), at))
     return tuple(found)
@@ -129,9 +133,12 @@ def _read_part(share: Raw | None) -> PlacedShare | None:
     )
 
 
-def _moment(text: Any) -> float | None:
-    """A time in a status; one that cannot be read counts as not known."""
-    try:
-        return timestamp(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
+def _read_consumed(consumed: Any) -> Consumed:
+    """What is recorded of counters; amounts that cannot be read count as absent."""
+    return tuple(
+        SetUse(
+            str(name),
+            tuple(CounterUse(str(key), amount) for key, amount in sorted(amounts.items()) if type(amount) is int),
+        )
+        for name, amounts in sorted((consumed or {}).items())
+    )

@@ -24,12 +24,15 @@ from adjoin.facts import Raw
 from adjoin.intents import Kind
 from adjoin.kube import AlreadyExists, Conflict, Kube, KubeError, NotFound, OutcomeUnknown
 
-LEASE_SECONDS = 15.0
-"""A Lease that nobody renewed for so long may be taken."""
-DEADLINE_SECONDS = 10.0
-"""A leader that could not renew for so long stops: 5 s before anybody else may begin."""
+LEASE_SECONDS = 12.0
+"""A Lease that nobody renewed for so long before a follower's eyes may be taken. With the time that a follower needs to
+see the last renewal (up to 2.2 s) a takeover is over within 15 s of it."""
+DEADLINE_SECONDS = 8.0
+"""A leader that could not renew for so long stops: 4 s before anybody else may begin."""
 RETRY_SECONDS = 2.0
 """Between two renewals, and between two looks of a follower."""
+SOON_SECONDS = 0.5
+"""Before another try of a leader that could not renew: its time is running out."""
 
 _log = structlog.get_logger(__name__)
 
@@ -86,13 +89,15 @@ class Elector:
     async def run(self) -> None:
         """Waits for the Lease, keeps it, and raises `LeadershipLost` when it can no longer be kept."""
         while not await self._attempt():
-            await self._pause()
+            await self._pause(until=self._expiry())
         _log.info("leading", lease=self._name, identity=self.identity)
         self._on_change()
+        renewed = True
         while True:
             # Never past the deadline: noticing late is as bad as not noticing.
-            await self._pause(until=self.deadline)
-            if await self._renew():
+            await self._pause(RETRY_SECONDS if renewed else SOON_SECONDS, until=self.deadline)
+            renewed = await self._renew()
+            if renewed:
                 continue
             if self.holder != self.identity or not self.leading:
                 self.deadline = float("-inf")
@@ -188,10 +193,16 @@ class Elector:
         self._lease = lease
 
     def _free(self) -> bool:
+        return self.holder in ("", self.identity) or self._clock() >= self._seen_at + self._duration()
+
+    def _duration(self) -> float:
         spec = (self._lease or {}).get("spec") or {}
-        if self.holder in ("", self.identity):
-            return True
-        return self._clock() >= self._seen_at + max(float(spec.get("leaseDurationSeconds") or 0), 1.0)
+        return max(float(spec.get("leaseDurationSeconds") or 0), 1.0)
+
+    def _expiry(self) -> float:
+        """When another's Lease runs out, if that is to come."""
+        expiry = self._seen_at + self._duration()
+        return expiry if self._lease is not None and expiry > self._clock() else float("inf")
 
     def _body(self, lease: Raw | None, *, holder: str, seconds: int = int(LEASE_SECONDS)) -> Raw:
         now = micro_time(self._wall())
@@ -212,6 +223,6 @@ class Elector:
             },
         }
 
-    async def _pause(self, until: float = float("inf")) -> None:
-        wanted = RETRY_SECONDS * self._rng.uniform(0.9, 1.1)
+    async def _pause(self, seconds: float = RETRY_SECONDS, *, until: float = float("inf")) -> None:
+        wanted = seconds * self._rng.uniform(0.9, 1.1)
         await self._sleep(max(min(wanted, until - self._clock()), 0.0))

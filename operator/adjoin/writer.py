@@ -10,7 +10,8 @@ What each error leads to:
     Conflict, NotFound    somebody was faster: look at the object, drop the intent, decide anew
                           (a DELETE that finds nothing has succeeded)
     AlreadyExists         an Event: said already; anything else: as a Conflict
-    Invalid and the like  the subject waits, each time longer, up to a minute, or until its owner changes it
+    Invalid and the like  the subject waits, each time longer, up to a minute, or until its owner changes it;
+                          of a hook's Job the cache is told, and what does not depend on it goes on
     TooManyRequests       wait as asked, send again; an eviction that a PodDisruptionBudget forbids: as Invalid
     Unreachable           nothing was sent: wait, send again
     OutcomeUnknown        look at the object until it is seen, then as a Conflict
@@ -34,18 +35,22 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from adjoin.cache import READERS, Cache
+from adjoin.cache import READERS, Cache, Rejection
 from adjoin.facts import Raw, read_meta
 from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
 from adjoin.kube import (
     AlreadyExists,
+    BadRequest,
     Conflict,
+    Invalid,
     Kube,
     KubeError,
     NotFound,
     OutcomeUnknown,
     Refused,
+    TooLarge,
     TooManyRequests,
+    Unavailable,
     Unreachable,
     version_of,
 )
@@ -257,6 +262,7 @@ class Writer:
 
     async def _carry_out(self, intent: Intent) -> None:
         previous: Raw | None = None
+        rejected = False
         try:
             if all(step.kind is Kind.EVENT for step in intent.steps):
                 await self._say(intent.steps)
@@ -268,19 +274,40 @@ class Writer:
                 return
             for position, step in enumerate(intent.steps):
                 if step.kind is Kind.EVENT and all(later.kind is Kind.EVENT for later in intent.steps[position:]):
-                    self._count(intent)
-                    self._succeed(intent.subject)
                     report = Intent(f"{intent.subject}/report", "tell", intent.steps[position:], words=True)
                     self._reports.append((self._number(), report))
-                    return
+                    break
                 if step.kind is Kind.EVENT:
                     await self._say((step,))
                     continue
+                if _makes_job(step):
+                    rejected = not await self._make_job(intent, step) or rejected
+                    continue
                 previous = await self._step(intent, step, previous)
             self._count(intent)
+            if rejected:
+                raise _Stop(_End.REFUSED)
             self._succeed(intent.subject)
         except _Stop as stop:
             self._end(intent, stop)
+
+    async def _make_job(self, intent: Intent, step: Step) -> bool:
+        """Makes a hook's Job, and says whether that succeeded. One that is refused keeps nothing else from being done:
+        the next decision is told why, and says what becomes of it."""
+        try:
+            await self._step(intent, step, None)
+        except _Stop as stop:
+            error = stop.__cause__
+            # What answers 5xx once may only have been busy.
+            often = isinstance(error, Unavailable) and intent.subject in self._failures
+            if isinstance(error, Refused) and (often or stop.end is _End.REFUSED):
+                final = isinstance(error, BadRequest | TooLarge | Invalid)
+                self._cache.reject(step.name, Rejection(error.message, final))
+            if stop.end is _End.REFUSED:
+                return False
+            raise
+        self._cache.reject(step.name, None)
+        return True
 
     async def _step(self, intent: Intent, step: Step, previous: Raw | None) -> Raw | None:
         """One step to its end. Raises `_Stop` when the intent must not go on."""
@@ -455,6 +482,10 @@ class Writer:
                 _log.info("an event was not written", name=step.name, namespace=step.namespace, error=str(error))
                 continue
             _remember(self._said, key, None)
+
+
+def _makes_job(step: Step) -> bool:
+    return step.verb is Verb.CREATE and step.kind is Kind.JOB
 
 
 def _expected(step: Step, previous: Raw | None) -> tuple[str, int]:

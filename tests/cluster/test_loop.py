@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
+import ssl
 import time
+import urllib.request
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -29,6 +33,7 @@ from adjoin.writer import Writer
 pytestmark = pytest.mark.cluster
 
 Obj = dict[str, Any]
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
 class Fence:
@@ -282,6 +287,62 @@ class TestLeading:
         second.kill()
         third = adjoin.start_operator()
         eventually(lambda: third.get("/metrics")[1], lambda text: "adjoin_leader 1.0" in text, what="takeover")
+
+    def test_two_replicas_both_serve_admission_and_one_takes_over_within_the_contract(
+        self, installation: Installation
+    ) -> None:
+        """Both answer reviews with the same certificate authority. The leader is killed: by what the Lease says, no
+        more than 15 seconds lie between its last renewal and the other's acquisition; a claim that came in between is
+        served."""
+        plane = installation.plane
+        for operator in installation.operators:
+            operator.kill()
+        first = installation.start_operator()
+        second = installation.start_operator()
+        leader, follower = (first, second) if "adjoin_leader 1.0" in first.get("/metrics")[1] else (second, first)
+        (configuration,) = plane.request("GET", WEBHOOKS)["items"]
+        bundle = base64.b64decode(configuration["webhooks"][0]["clientConfig"]["caBundle"]).decode()
+        for operator in (leader, follower):
+            assert _mutated(operator.webhook_port, bundle), "the claim gets its finalizer from either"
+        site = Site.open(plane, "takeover")
+        site.machines(hardware.two_roots)
+        site.pool()
+        site.ask("before", {"gpu": 1})
+        site.wait_phase("before", "Ready")
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/adjoin"
+        held = plane.request("GET", lease)["spec"]
+        leader.kill()
+        last = plane.request("GET", lease)["spec"]
+        assert last["holderIdentity"] == held["holderIdentity"]
+        taken = eventually(
+            lambda: plane.request("GET", lease)["spec"],
+            lambda spec: spec["holderIdentity"] not in ("", held["holderIdentity"]),
+            what="takeover",
+        )
+        between = datetime.fromisoformat(taken["acquireTime"]) - datetime.fromisoformat(last["renewTime"])
+        assert timedelta(0) < between <= timedelta(seconds=15)
+        assert taken["leaseTransitions"] == last["leaseTransitions"] + 1
+        installation.start_operator()
+        site.ask("after", {"gpu": 1})
+        site.wait_phase("after", "Ready")
+        assert devices(site.claim("before")) != devices(site.claim("after"))
+        site.close()
+
+
+def _mutated(port: int, bundle: str) -> bool:
+    """Whether the replica at that port puts our finalizer on a new claim, over TLS with the bundle's authority."""
+    obj = {"apiVersion": "adjoin.dev/v1alpha1", "kind": "DeviceClaim", "metadata": {"name": "x", "namespace": "x"}}
+    request = {"uid": "1", "operation": "CREATE", "namespace": "x", "object": {**obj, "spec": {}}}
+    body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+    context = ssl.create_default_context(cadata=bundle)
+    context.check_hostname = False
+    asked = urllib.request.Request(
+        f"https://127.0.0.1:{port}/mutate-adjoin", body, {"Content-Type": "application/json"}, method="POST"
+    )
+    with urllib.request.urlopen(asked, timeout=5, context=context) as answer:
+        response = json.load(answer)["response"]
+    patch = json.loads(base64.b64decode(response["patch"])) if "patch" in response else []
+    return any("adjoin.dev/cleanup" in str(each.get("value")) for each in patch)
 
 
 class Forgetful(Kube):

@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from tests.support.oracle import Rooms, takes_claims
+from tests.support.partitions import assert_card_counts, assert_counters
 from tests.support.parts_checks import STRONG, WEIGHT, assert_parts, unsettled
 from tests.support.tenants import assert_tenants
 
@@ -66,6 +67,7 @@ def assert_valid(snapshot: Snapshot, plan: Plan, now: float | None = None) -> No
     _assert_counts(snapshot, plan, devices)
     assert_tenants(snapshot, plan, devices, now)
     assert_parts(snapshot, plan)
+    assert_counters(snapshot, plan)
 
 
 def _assert_hosts(snapshot: Snapshot, plan: Plan) -> None:
@@ -323,6 +325,9 @@ def _assert_counts(snapshot: Snapshot, plan: Plan, devices: Mapping[DeviceID, De
     }
     for name, pool in plan.pools.items():
         assert pool.name == name, f"the counts of {name} are filed under another name"
+        if any(device.consumes for device in devices.values() if device.device_pool == name):
+            assert_card_counts(snapshot, plan, name)
+            continue
         for kind, counts in pool.counts.items():
             mine = [device for device in devices.values() if device.device_pool == name and device.kind == kind]
             parts = (counts.free, counts.allocated, counts.reserved, counts.releasing, counts.unhealthy, counts.missing)

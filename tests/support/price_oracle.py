@@ -147,8 +147,25 @@ class Cluster:
             found += min(worth, max(lost, 0.0) / mean)
         return found
 
-    def places(self, claim: Claim) -> Iterator[Place]:
-        """Every node and every smallest set of cards that would do, with its cost."""
+    def places(self, claim: Claim) -> list[Place]:
+        """Every node and every smallest set of cards that would do, with its cost; of these those that may be chosen:
+        parts do not go to loaded nodes where others will do.
+        """
+        found = list(self._places(claim))
+        if any(request.share is not None for request in claim.requests):
+            calm = [place for place in found if not self._loaded(place.node, claim)]
+            return calm or found
+        return found
+
+    def _loaded(self, node: str, claim: Claim) -> bool:
+        """A node is full of which four fifths are promised, unless the claim says what it needs of it."""
+        if claim.host.cpu_milli or claim.host.memory_bytes:
+            return False
+        there = self.snapshot.nodes[node]
+        both = zip(self.host[node], (there.cpu_milli, there.memory_bytes), strict=True)
+        return any(left is not None and all_ is not None and (all_ - left) * 5 >= all_ * 4 for left, all_ in both)
+
+    def _places(self, claim: Claim) -> Iterator[Place]:
         free = {
             node: [card for card in given if card.id not in self.whole and card.id not in self.used]
             for node, given in self.cards.items()

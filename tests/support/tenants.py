@@ -14,6 +14,7 @@ from itertools import combinations, product
 from math import ceil, inf
 
 from tests.support.partition_checks import partition_fraction
+from tests.support.portions import portion
 
 from adjoin_allocator import (
     Claim,
@@ -109,7 +110,7 @@ def _held(
 def price(snapshot: Snapshot, device: Device, placed: PlacedDevice) -> int:
     """What it costs a quota: the largest fraction of the card that it is, in thousandths, rounded up."""
     if placed.share is None:
-        return 1000
+        return portion(device)
     share, memory = snapshot.shares.get(placed.share.name), memory_bytes(device)
     if share is None:
         # Of what it is a part nothing says any more.

@@ -17,8 +17,8 @@ from adjoin.api.scalars import DNS_SUBDOMAIN
 _GROUPS: Final = ("initContainers", "containers")
 _PLAIN_VOLUMES: Final = frozenset({"emptyDir", "configMap", "downwardAPI", "ephemeral", "image"})
 """Volumes that show nothing of the node and nothing secret."""
-_OURS: Final = "adjoin"
-"""Name of the entry in spec.resourceClaims through which a hook gets its devices."""
+_OURS: Final = re.compile("adjoin(-[0-9]+)?")
+"""Names of the entries in spec.resourceClaims through which a hook gets its devices."""
 
 
 def check_template(path: str, template: Mapping[str, Any], guarded: bool) -> Iterator[FieldError]:
@@ -115,8 +115,9 @@ def _check_claims(path: str, spec: Mapping[str, Any], guarded: bool) -> Iterator
         message = "without guard nothing keeps others off what a hook has; it gets its devices as JSON (ADJOIN_DEVICES)"
         yield FieldError(f"{path}.spec.resourceClaims", [each.get("name") for each in listed], message)
     for place, each in enumerate(listed):
-        if each.get("name") == _OURS:
-            yield FieldError(f"{path}.spec.resourceClaims[{place}].name", _OURS, "the name is Adjoin's; take another")
+        name = each.get("name")
+        if isinstance(name, str) and _OURS.fullmatch(name):
+            yield FieldError(f"{path}.spec.resourceClaims[{place}].name", name, "the name is Adjoin's; take another")
 
 
 def escalations(path: str, template: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

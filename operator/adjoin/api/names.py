@@ -28,7 +28,7 @@ LABEL_HOOK: Final = f"{GROUP}/hook"
 """On hook Jobs, their pods and ResourceClaims, in the operator's namespace: `init` or `cleanup`. Webhooks, ours and
 others', tell by it that these need neither claim nor quota."""
 ANNOTATION_RUN: Final = f"{GROUP}/run"
-"""On hook Jobs: what the run is for, as JSON."""
+"""On hook Jobs and their ResourceClaims: what the run is for, as JSON."""
 HOOKS_ACCOUNT: Final = "adjoin-hooks"
 """ServiceAccount of hooks whose template names none; it may do nothing."""
 
@@ -36,6 +36,9 @@ NETWORKS_ANNOTATION: Final = "k8s.v1.cni.cncf.io/networks"
 """On pods: the networks that Multus attaches them to, by the convention of the Network Plumbing Working Group."""
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 """Tells NVIDIA's container runtime which cards a container gets."""
+
+MEMORY_LIMIT: Final = "ADJOIN_MEMORY_LIMIT_BYTES"
+"""Tells a container how much memory it may use of each of its cards."""
 
 DEVICE_CLASS: Final = GROUP
 """Class of our own ResourceClaims; its selector is `false`, so kube-scheduler never allocates them."""
@@ -79,8 +82,18 @@ def resource_claim_name(claim: str, token: str, part: int = 0) -> str:
 
 
 def hook_job_name(stage: str, digest: str) -> str:
-    """Name of a hook's Job, of its ResourceClaim and of nothing else."""
+    """Name of a hook's Job, of its first ResourceClaim and of nothing else; `digest` holds no dash."""
     return f"adjoin-{stage}-{digest}"
+
+
+def hook_claim_name(job: str, part: int) -> str:
+    """Name of a ResourceClaim of a hook's Job, which has one for so many devices as one may hold."""
+    return job if part == 0 else f"{job}-{part}"
+
+
+def job_of_hook_claim(name: str) -> str:
+    """Name of the Job that the ResourceClaim of that name is for."""
+    return "-".join(name.split("-")[:3])
 
 
 def config_map_name(claim: str, token: str) -> str:

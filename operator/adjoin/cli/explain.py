@@ -94,7 +94,7 @@ def explain(question: Question, uid: str, tell: Tell) -> Json:
     memo = Memo()
     made = plan(question.asked, question.now, memo)
     view = question.given.view
-    outcomes = claim_outcomes(view.claims, question.inventory, question.stands, made, question.now)
+    outcomes = claim_outcomes(view, question.inventory, question.stands, made, question.now)
     position = list(view.claims).index(uid)
     outcome = outcomes[position]
     claim = next(each for each in question.asked.claims if each.uid == uid)

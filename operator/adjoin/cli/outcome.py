@@ -8,7 +8,7 @@ Nothing here decides; what a claim already has is passed through.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,11 +16,14 @@ from pydantic import ValidationError
 
 from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Nomination, Phase
 from adjoin.api.parse import dump, without_nulls
+from adjoin.api.pool_policy import DeliveryMode
+from adjoin.cache import View
 from adjoin.cli.documents import UnreadableInput
+from adjoin.delivery.environment import identity_reason
 from adjoin.environment import ShareFacts
 from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.holdings import is_released, read_placed
-from adjoin.inventory import Inventory
+from adjoin.inventory import Inventory, asked_pool
 from adjoin.lifecycle import contested, device_entry, entries, evicting, rfc3339
 from adjoin.status import nomination_entries, placement_entries, pool_status, share_problem, share_status
 from adjoin.status.conditions import Condition, conditions
@@ -50,10 +53,11 @@ class ClaimOutcome:
     waits: bool
 
 
-def claim_outcomes(
-    claims: Mapping[str, ClaimFacts], inventory: Inventory, snapshot: Snapshot, plan: Plan, now: float
-) -> list[ClaimOutcome]:
-    """Every claim, in the order of `claims`. `snapshot` is the one that `plan` was made of."""
+def claim_outcomes(view: View, inventory: Inventory, snapshot: Snapshot, plan: Plan, now: float) -> list[ClaimOutcome]:
+    """Every claim, in the order of the view. `snapshot` is the one that `plan` was made of."""
+    by_environment = {
+        pool.meta.name for pool in view.pools.values() if pool.pool.spec.delivery.mode is DeliveryMode.ENVIRONMENT
+    }
     lost = contested(snapshot.claims, {uid: each.conflicts for uid, each in plan.claims.items()}, snapshot.holds)
     evicted: dict[str, frozenset[int]] = {}
     for each in plan.preempted:
@@ -67,9 +71,10 @@ def claim_outcomes(
             lost.get(uid, {}),
             evicted.get(uid, frozenset()) | evicting(facts),
             _unwell(facts, inventory),
+            inventory if asked_pool(facts, inventory.default_pool) in by_environment else None,
             now,
         )
-        for uid, facts in claims.items()
+        for uid, facts in view.claims.items()
     ]
 
 
@@ -126,8 +131,10 @@ def _claim(
     lost: Mapping[int, str],
     evicted: frozenset[int],
     unwell: Sequence[Condition],
+    named_by: Inventory | None,
     now: float,
 ) -> ClaimOutcome:
+    """`named_by`: where devices are looked up of which containers are told by name, None where a driver gives them."""
     suspended = facts.claim.spec.suspend
     wanted = frozenset() if suspended or is_released(facts) else members
     deleting = facts.meta.deleting is not None
@@ -150,6 +157,9 @@ def _claim(
     reasons = plan.reasons if plan is not None and waits else ()
     if suspended and waits:
         reasons = (Reason(Code.SUSPENDED, 0, "it is suspended: spec.suspend is true"),)
+    if named_by is not None and phase is not Phase.RELEASING:
+        unnamed = _undelivered(facts, replicas.values(), named_by)
+        reasons = (*reasons, unnamed) if unnamed is not None else reasons
     stored = facts.status.get("allocation") or {}
     gap = plan.gap if plan is not None else stored.get("gap")
     found = [*_progress(phase, len(states), len(wanted), reasons), *unwell]
@@ -170,6 +180,18 @@ def _claim(
         "nearest": plan.nearest if plan is not None and waits else None,
     }
     return ClaimOutcome(shown, waits)
+
+
+def _undelivered(facts: ClaimFacts, replicas: Iterable[Json], inventory: Inventory) -> Reason | None:
+    """Why replicas that nobody has yet could not be handed to a pod, or None."""
+    idle = [each for each in replicas if each["state"] in _RISING and each["state"] != ReplicaState.IN_USE]
+    found = (
+        inventory.device(replica.node, inventory.current(replica.node, placed))
+        for replica in read_placed({"allocation": {"replicas": idle}})
+        for placed in replica.devices
+    )
+    pool = inventory.pools.get(asked_pool(facts, inventory.default_pool))
+    return identity_reason((device for device in found if device is not None), pool)
 
 
 def _placed(placement: Placement, now: float) -> Json:
@@ -248,8 +270,15 @@ def _progress(phase: Phase, placed: int, wanted: int, reasons: Sequence[Any]) ->
     found = [
         Condition(ClaimCondition.ALLOCATED, True, "Placed", text),
         Condition(ClaimCondition.INITIALIZED, ready, phase.value, text),
-        Condition(ClaimCondition.READY, ready, phase.value, text),
     ]
+    if ready and reasons:
+        why, words = reasons[0].code.value, reasons[0].message
+        return [
+            *found,
+            Condition(ClaimCondition.READY, False, why, words),
+            Condition(ClaimCondition.STALLED, True, why, words),
+        ]
+    found.append(Condition(ClaimCondition.READY, ready, phase.value, text))
     if not ready:
         found.append(Condition(ClaimCondition.RECONCILING, True, phase.value, text))
     return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adjoin.api.share import ShareCondition
@@ -58,10 +58,10 @@ def _tables(shown: Mapping[str, Any]) -> str:
             console.print(f"{_name(claim)}: {reason['code']}: {reason['message']}", markup=False, soft_wrap=True)
         if claim["nearest"]:
             console.print(f"{_name(claim)}: nearest: {claim['nearest']}", markup=False, soft_wrap=True)
-    told = list(_share_lines(shown["shares"]))
-    if told and shown["claims"]:
+    said = list(_share_lines(shown["shares"]))
+    if said:
         console.print()
-    for line in told:
+    for line in said:
         console.print(line, markup=False, soft_wrap=True)
     pools = Table(box=None, pad_edge=False, header_style="bold")
     pools.add_column("POOL")
@@ -73,20 +73,10 @@ def _tables(shown: Mapping[str, Any]) -> str:
         for name, device in pool["devices"].items():
             pools.add_row(pool["name"], name, *(str(device[count]) for count in counts))
     if shown["pools"]:
-        if shown["claims"] or told:
+        if shown["claims"] or said:
             console.print()
         console.print(pools)
     return trimmed(text)
-
-
-def _share_lines(shares: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What there is to say of shares that are not just as they should be."""
-    for share in shares:
-        if not share["accepted"]:
-            yield f"DeviceShare {share['name']}: refused: {share['message']}"
-        for condition in share["conditions"]:
-            if condition["type"] != ShareCondition.READY and condition["status"] == "True":
-                yield f"DeviceShare {share['name']}: {condition['type']}: {condition['message']}"
 
 
 def console_for(text: io.StringIO) -> Console:
@@ -104,6 +94,16 @@ def trimmed(text: io.StringIO) -> str:
 
 def _name(claim: Mapping[str, Any]) -> str:
     return f"{claim['namespace']}/{claim['name']}"
+
+
+def _share_lines(shares: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What keeps shares from giving all that they say."""
+    for share in shares:
+        if not share["accepted"]:
+            yield f"DeviceShare {share['name']}: refused: {share['message']}"
+        for condition in share["conditions"]:
+            if condition["type"] != ShareCondition.READY and condition["status"] == "True":
+                yield f"DeviceShare {share['name']}: {condition['type']}: {condition['message']}"
 
 
 def _claim_rows(claim: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -92,7 +92,7 @@ def make_plan(given: Input, now: float | None = None, *, one_by_one: bool = Fals
     question = pose(given, now)
     view, inventory, moment = given.view, question.inventory, question.now
     plan = _one_by_one(question.asked, moment) if one_by_one else decide(question.asked, moment)
-    claims = claim_outcomes(view.claims, inventory, question.stands, plan, moment)
+    claims = claim_outcomes(view, inventory, question.stands, plan, moment)
     pools = pool_outcomes(view.pools, inventory, plan, moment)
     shares = share_outcomes(view.shares, question.stands, plan, moment)
     return Planned(

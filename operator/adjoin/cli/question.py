@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from adjoin.cli.expected import expected_pods
 from adjoin.cli.objects import Input
 from adjoin.delivery import in_force
 from adjoin.inventory import Inventory, InventoryBuilder, overdue
 from adjoin.lifecycle import followed_pods, relate
+from adjoin.loads import current
 from adjoin.snapshot import SnapshotBuilder
 from adjoin_allocator.model import Claim, DeviceID, Hold
 from adjoin_allocator.snapshot import Snapshot
@@ -43,8 +45,10 @@ def pose(given: Input, now: float | None = None, *, live: bool = False) -> Quest
     that are only named are made up, and what failed is planned anew at once.
     """
     moment = now if now is not None else given.newest or 0.0
-    view = given.view
-    if live:
+    view = replace(given.view, loads=current(given.view.loads, moment))
+    if not live:
+        view = replace(view, pods={**view.pods, **expected_pods(given.workloads, view)})
+    else:
         view = replace(view, taint_rules=in_force(view.taint_rules, moment)[0])
     inventory = InventoryBuilder(cluster=live).build(view, overdue(view.pools.values(), moment)[0])
     snapshot = SnapshotBuilder().build(view, inventory, followed_pods(view, relate(view), inventory))

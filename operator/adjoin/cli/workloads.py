@@ -33,7 +33,8 @@ class Template:
         namespace: Where the pods are.
         metadata: The template's metadata.
         spec: The template's pod spec.
-        pods: How many of them want devices at the same time.
+        pods: How many replicas they need of a claim of fixed size.
+        alive: How many of them live at the same time.
         names: The replicas that they name by the index that their controller gives them, each as often as it is named;
             empty for pods that take any replica.
     """
@@ -43,6 +44,7 @@ class Template:
     metadata: Mapping[str, Any]
     spec: Mapping[str, Any]
     pods: int
+    alive: int
     names: tuple[int, ...] = ()
 
 
@@ -173,7 +175,7 @@ def templates(document: Document) -> Iterator[Template]:
     match document.kind:
         case "Pod":
             finished = _mapping(body.get("status")).get("phase") in ("Succeeded", "Failed")
-            yield Template(owner, namespace, meta, spec, 0 if finished else 1)
+            yield Template(owner, namespace, meta, spec, 0 if finished else 1, 0 if finished else 1)
         case "Deployment" | "ReplicaSet":
             yield _template(owner, namespace, spec, _number(spec.get("replicas"), 1))
         case "StatefulSet":
@@ -189,7 +191,7 @@ def templates(document: Document) -> Iterator[Template]:
                 job = _job(owner, namespace, {"completionMode": "Indexed", **spec})
                 jobs = _number(_mapping(replicated).get("replicas"), 1)
                 # Every Job counts its pods from 0.
-                yield replace(job, pods=job.pods * jobs, names=job.names * jobs)
+                yield replace(job, pods=job.pods * jobs, alive=job.alive * jobs, names=job.names * jobs)
 
 
 def _job(owner: str, namespace: str, spec: Mapping[str, Any]) -> Template:
@@ -198,7 +200,8 @@ def _job(owner: str, namespace: str, spec: Mapping[str, Any]) -> Template:
     parallelism = _number(spec.get("parallelism"), 1)
     completions = _number(spec.get("completions"), 1 if spec.get("parallelism") is None else parallelism)
     if spec.get("completionMode") == "Indexed":
-        return _template(owner, namespace, spec, completions, range(completions))
+        template = _template(owner, namespace, spec, completions, range(completions))
+        return replace(template, alive=min(parallelism, completions))
     return _template(owner, namespace, spec, min(parallelism, completions))
 
 
@@ -210,7 +213,7 @@ def _template(owner: str, namespace: str, spec: Mapping[str, Any], pods: int, na
         # The annotation counts more than the index; what is no number is told elsewhere.
         text = str(chosen)
         names = [int(text)] * pods if text.isascii() and text.isdigit() else ()
-    return Template(owner, namespace, metadata, _mapping(template.get("spec")), pods, tuple(names))
+    return Template(owner, namespace, metadata, _mapping(template.get("spec")), pods, pods, tuple(names))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

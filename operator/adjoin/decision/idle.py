@@ -16,7 +16,7 @@ from adjoin.api.quantity import milliseconds
 from adjoin.decision.entries import idle_entry
 from adjoin.decision.passage import covers
 from adjoin.decision.scene import Scene
-from adjoin.facts import PoolFacts, Raw, timestamp
+from adjoin.facts import PoolFacts, Raw, moment
 from adjoin.inventory import device_key
 from adjoin.lifecycle import rfc3339
 from adjoin_allocator.model import Device, DeviceID
@@ -70,7 +70,7 @@ def decide_idle(pool: PoolFacts, locked: Collection[str], cleaning: int, scene: 
             **({"id": holding.hardware_id} if holding.hardware_id else {}),
             "node": holding.node,
         }
-    taken = _taken(scene)
+    busy = taken(scene)
     used: list[Raw] = []
     turn: list[dict[str, Any]] = []
     wakes: list[float] = []
@@ -82,13 +82,15 @@ def decide_idle(pool: PoolFacts, locked: Collection[str], cleaning: int, scene: 
         if key in held:
             used.append(entry)
             continue
-        since = timestamp(entry.get("since"))
+        since = moment(entry.get("since"))
         if since is None:
             since, entry = now, {**entry, "since": rfc3339(now)}
         there = scene.inventory.devices.get(node, ())
         device = next((each for each in there if device_key(each.hardware_id, each.id) == key), None)
         ready = scene.inventory.nodes[node].ready if device is not None else False
-        free = device is not None and ready and device.standing is Standing.OFFERED and device.id not in taken
+        free = device is not None and ready and device.standing is Standing.OFFERED and device.id not in busy
+        # What is divided is cleaned part by part, and as a whole when it returns from that.
+        free = free and device is not None and device.id not in scene.modes.by_device
         if device is None or not any(covers(hook, device.kind) for hook in lifecycle.cleanup) or since + after > now:
             used.append(entry)
             if since + after > now:
@@ -113,7 +115,7 @@ def _held(pool: PoolFacts, scene: Scene) -> dict[str, Device]:
     return found
 
 
-def _taken(scene: Scene) -> frozenset[DeviceID]:
+def taken(scene: Scene) -> frozenset[DeviceID]:
     """Devices that this decision gives to somebody or keeps for somebody, and those in allocations."""
     plans = scene.plan.claims.values()
     planned = {device.id for plan in plans for placement in plan.placements for device in placement.devices}

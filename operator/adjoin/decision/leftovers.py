@@ -7,7 +7,11 @@ them can run any more: until then it shows that somebody may be at the devices.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from adjoin.api.claim_status import HookPhase
+from adjoin.api.names import job_of_hook_claim
+from adjoin.decision.modes import errand_of_mode
 from adjoin.decision.passage import errand_of
 from adjoin.decision.scene import ORDER_RELEASE, Scene, Work
 from adjoin.delivery import Notice, event_step
@@ -15,8 +19,9 @@ from adjoin.facts import PoolFacts
 from adjoin.grants import GrantFacts, Record
 from adjoin.intents import Kind, Step, Verb
 from adjoin.inventory import asked_pool, read_locked
-from adjoin.jobs import JobFacts
+from adjoin.jobs import JobFacts, RunKey, read_run
 from adjoin.lifecycle import Errand, Run, drop_finalizer, entries, orphans, read_runs
+from adjoin.modes import InMode
 
 
 def clear_orphans(scene: Scene, work: Work) -> None:
@@ -40,9 +45,9 @@ def clear_away(scene: Scene, work: Work) -> None:
         if job.run is None or not job.owner or job.run.subject in view.busy:
             # What does not say whose run it is was not made by us.
             continue
-        if not _needed(job, scene):
+        if not _needed(job.meta.name, job.run, scene):
             steps = _remove(job, scene)
-            known = job.run.subject in view.claims or job.run.subject in view.pools
+            known = any(job.run.subject in each for each in (view.claims, view.pools, view.shares))
             if known or job.meta.deleting is not None or not scene.relations.workshop.active(job):
                 work.want(job.meta.uid, "clear away", steps, ORDER_RELEASE)
                 continue
@@ -55,19 +60,18 @@ def clear_away(scene: Scene, work: Work) -> None:
         meta = claim.meta
         if not claim.hook or meta.namespace != view.namespace or meta.deleting is not None:
             continue
-        made = scene.relations.workshop.by_name.get(meta.name)
+        made = scene.relations.workshop.by_name.get(job_of_hook_claim(meta.name))
         if made is not None and (made.succeeded is None or scene.relations.workshop.active(made)):
             continue
-        if made is None and (claim.hook in view.busy or _awaited(meta.name, claim.hook, scene)):
+        run = read_run(claim.run)
+        if made is None and run is not None and _awaited(meta.name, run, scene):
             continue
         step = Step(Verb.DELETE, Kind.RESOURCE_CLAIM, meta.namespace, meta.name, meta.uid)
         work.want(meta.uid, "clear away", (step,), ORDER_RELEASE)
 
 
-def _runs_of(job: JobFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:
-    run = job.run
-    if run is None:
-        return []
+def _runs_of(run: RunKey, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:
+    """What statuses record of those whose devices a run is for."""
     claim = scene.view.claims.get(run.subject)
     if claim is not None:
         pool = scene.relations.pools.get(asked_pool(claim, scene.inventory.default_pool))
@@ -82,8 +86,21 @@ def _runs_of(job: JobFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]
             for entry in entries(claim)
             if int(entry.get("index") or 0) == run.index
         ]
+    if run.subject in scene.view.shares:
+        return _conversions(scene.modes.by_share.get(run.subject, ()), scene)
     owner = scene.view.pools.get(run.subject)
     return _recoveries(owner, scene) if owner is not None else []
+
+
+def _conversions(devices: Iterable[InMode], scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:
+    """Devices on their way into a share's mode or back."""
+    found = []
+    for each in devices:
+        pool = scene.relations.pools.get(each.share.share.spec.pool_ref.name)
+        if pool is not None and each.entry.get("hooks"):
+            boot = scene.boot_ids.get(each.node, "")
+            found.append((errand_of_mode(each, pool, boot), read_runs(each.entry["hooks"])))
+    return found
 
 
 def _recoveries(pool: PoolFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:
@@ -96,32 +113,18 @@ def _recoveries(pool: PoolFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, 
     ]
 
 
-def _needed(job: JobFacts, scene: Scene) -> bool:
-    """Whether a status says that this Job runs."""
+def _needed(name: str, run: RunKey, scene: Scene) -> bool:
+    """Whether a status says that the run with the Job of that name is under way."""
     return any(
-        run.phase is HookPhase.RUNNING and errand.job_name(run) == job.meta.name
-        for errand, runs in _runs_of(job, scene)
-        for run in runs
+        each.phase is HookPhase.RUNNING and errand.job_name(each) == name
+        for errand, runs in _runs_of(run, scene)
+        for each in runs
     )
 
 
-def _awaited(name: str, pool_uid: str, scene: Scene) -> bool:
+def _awaited(name: str, run: RunKey, scene: Scene) -> bool:
     """Whether a ResourceClaim without Job belongs to an attempt that is about to be begun."""
-    pool = scene.view.pools.get(pool_uid)
-    if pool is None:
-        return False
-    for claim in scene.view.claims.values():
-        for entry in entries(claim):
-            for run in read_runs(entry.get("hooks")):
-                if run.phase is HookPhase.RUNNING:
-                    boot = scene.boot_ids.get(str(entry.get("node") or ""), "")
-                    if errand_of(claim, entry, pool, boot).job_name(run) == name:
-                        return True
-    return any(
-        run.phase is HookPhase.RUNNING and errand.job_name(run) == name
-        for errand, runs in _recoveries(pool, scene)
-        for run in runs
-    )
+    return run.subject in scene.view.busy or _needed(job_of_hook_claim(name), run, scene)
 
 
 def _remove(job: JobFacts, scene: Scene) -> tuple[Step, ...]:

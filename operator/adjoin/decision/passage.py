@@ -17,11 +17,13 @@ from typing import Final
 
 from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.defaults import device_of
-from adjoin.api.names import DRIVER
+from adjoin.api.names import DRIVER, job_of_hook_claim
 from adjoin.api.pool_policy import Guard, Hook, Recovery
+from adjoin.decision.gate import mode_obstacle
+from adjoin.decision.made import objection, told_of_parts, with_reports
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task
-from adjoin.facts import ClaimFacts, PoolFacts, Raw, timestamp
+from adjoin.facts import ClaimFacts, PoolFacts, Raw, moment
 from adjoin.holdings import read_placed
 from adjoin.intents import Step
 from adjoin.inventory import grace_of
@@ -35,6 +37,7 @@ from adjoin.lifecycle import (
     blamed,
     cut_short,
     expel,
+    given_out,
     node_gone,
     rfc3339,
     sentence,
@@ -148,17 +151,18 @@ class _Case:
         return tuple((placed, name) for placed, name in self.devices if any(covers(hook, name) for hook in done))
 
     def occupied(self) -> frozenset[str]:
-        """Names of the hooks' ResourceClaims that have a device of the replica."""
+        """Names of the hook Jobs whose ResourceClaims have a device of the replica."""
         current, hook_claims = self.scene.inventory.current, self.scene.relations.hook_claims
         return frozenset(
-            each.meta.name
+            job_of_hook_claim(each.meta.name)
             for placed, _ in self.devices
             for device in {placed.id, current(self.node, placed)}
             for each in hook_claims.get(device, ())
         )
 
     def advance(self, stage: HookStage, hooks: Sequence[Hook], runs: Sequence[Run], obstacle: str) -> Progress:
-        """One step of a stage for the replica; nothing is begun while there is an obstacle."""
+        """One step of a stage for the replica; nothing is begun while there is an obstacle. A hook that read back other
+        parts than it was asked for has failed."""
         scene = self.scene
         return advance(
             self.errand(),
@@ -169,7 +173,13 @@ class _Case:
             scene.now,
             paused=bool(obstacle),
             occupied=self.occupied(),
+            objection=lambda hook, reports: objection(self.entry, self.meant(hook), reports),
+            rejections=scene.view.rejections,
         )
+
+    def meant(self, hook: Hook) -> list[bool]:
+        """Of each device whether the hook is for it."""
+        return [covers(hook, name) for _, name in self.devices]
 
     def missing(self, placed: PlacedDevice) -> bool:
         """Whether its driver does not publish the device now."""
@@ -183,7 +193,7 @@ class _Case:
 
     def lost_at(self) -> float | None:
         """When devices that are missing count as lost, None while none is, as far as the status remembers."""
-        since = timestamp(self.entry.get("lostSince"))
+        since = moment(self.entry.get("lostSince"))
         return None if since is None or self.pool is None else since + grace_of(self.pool)
 
     def lost(self) -> tuple[tuple[PlacedDevice, str], ...]:
@@ -200,13 +210,15 @@ class _Case:
         hook = next(each for each in hooks if each.name == run.hook)
         inventory = self.scene.inventory
         made = []
+        told = told_of_parts(self.entry, self.scene)
         for placed, name in devices:
             if not covers(hook, name):
                 continue
             device = inventory.device(self.node, inventory.current(self.node, placed)) or _absent(
                 placed, name, self.node, self.pool.meta.name
             )
-            made.append(HookDevice(placed.request, name, device, placed.hardware_id))
+            share = told[self.devices.index((placed, name))]
+            made.append(HookDevice(placed.request, name, device, placed.hardware_id, share))
         return Task(
             errand=self.errand(),
             run=run,
@@ -251,7 +263,9 @@ def errand_of(claim: ClaimFacts, entry: Raw, pool: PoolFacts, boot_id: str) -> E
         index=int(entry.get("index") or 0),
         device="",
         # Hooks run once in a hold on the devices, and once more for every pod that they are cleaned after.
-        allocation="/".join(str(entry[key]) for key in ("node", "allocatedAt", "served") if entry.get(key)),
+        allocation="/".join(
+            str(entry[key]) for key in ("node", "allocatedAt", "served", "resizedAt") if entry.get(key)
+        ),
         boot_id=boot_id,
         owner=pool.meta.uid,
     )
@@ -319,12 +333,29 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
     if not due:
         return Passage(member)
     if not hooks:
+        # What is still divided otherwise is nobody's to use, hooks or not.
+        turning = mode_obstacle(member.node, tuple(placed for placed, _ in case.devices), False, scene)
+        if turning and stored in (None, ReplicaState.ALLOCATED):
+            return Passage(replace(member, state=ReplicaState.ALLOCATED), waits=turning)
         return Passage(replace(member, state=_ready(member)))
+    if not rebooted:
+        obstacle = obstacle or mode_obstacle(member.node, tuple(placed for placed, _ in case.devices), True, scene)
     if rebooted and any(use.live and not use.at_gate for use in member.uses):
         return _rebooted(member)
+    ended = next((use for use in member.uses if not use.live), None)
+    if ended is not None:
+        # It may still be at the devices, or Kubernetes has not taken them back yet.
+        name = f"pod {ended.pod.meta.name}" if ended.pod is not None else "its last pod"
+        text = f"waits until {name} on {member.node} has given its devices back"
+        return Passage(replace(member, state=_unready(stored, rebooted)), waits=text)
+    given = [use for use in member.uses if use.at_gate and any(record.allocated for record in use.records)]
+    if given:
+        # It gets them again once they are prepared.
+        taken = tuple(step for use in given for step in expel(use, deleted=False))
+        return Passage(replace(member, state=_unready(stored, rebooted)), removals=taken)
     progress = case.advance(HookStage.INIT, hooks, member.runs, obstacle)
     notices = _said(case, member, progress, hooks, HookStage.INIT)
-    passed = replace(member, runs=progress.runs)
+    passed = replace(member, runs=progress.runs, entry=with_reports(entry, progress.reports))
     if progress.verdict is Verdict.SUCCEEDED:
         return Passage(replace(passed, state=_ready(member)), notices=notices)
     if progress.verdict is Verdict.FAILED:
@@ -337,9 +368,17 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
     return Passage(replace(passed, state=state), tasks, notices, progress.wake_at, waits=waits)
 
 
+def _unready(stored: object, rebooted: bool) -> ReplicaState:
+    return ReplicaState.ALLOCATED if stored == ReplicaState.ALLOCATED and not rebooted else ReplicaState.INITIALIZING
+
+
+_HAD = (ReplicaState.IN_USE, ReplicaState.INITIALIZING)
+"""States in which a pod may have a replica; the latter while its node was started anew under the pod."""
+
+
 def _left(case: _Case, member: Member) -> bool:
     """The last pod of a replica that stays has just left it."""
-    return member.entry.get("state") == ReplicaState.IN_USE and not member.uses
+    return member.entry.get("state") in _HAD and given_out(member.entry) and not member.uses
 
 
 def _cleans(runs: Sequence[Run]) -> bool:
@@ -526,5 +565,5 @@ def _said(
         key = f"{member.index}/{_since(member)}/{stage}/{run.hook}/{run.boot_id}/{number}"
         notices.append(Notice("HookFailed", text, warning=True, key=key))
     if progress.trouble:
-        notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.trouble))
+        notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.troubled))
     return tuple(notices)

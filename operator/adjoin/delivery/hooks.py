@@ -13,7 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from adjoin.api.names import ANNOTATION_RUN, DEVICE_CLASS, DRIVER, FINALIZER, HOOKS_ACCOUNT, LABEL_HOOK
+from adjoin.api.names import (
+    ANNOTATION_RUN,
+    DEVICE_CLASS,
+    DEVICES_PER_RESOURCE_CLAIM,
+    DRIVER,
+    FINALIZER,
+    HOOKS_ACCOUNT,
+    LABEL_HOOK,
+    hook_claim_name,
+)
 from adjoin.api.pool_policy import Hook
 from adjoin.delivery.resourceclaims import allocation_results, one_node, toleration
 from adjoin.facts import PoolFacts
@@ -24,7 +33,7 @@ from adjoin_allocator.cel import AttributeValue, Version
 from adjoin_allocator.model import Device
 
 _ENTRY = "adjoin"
-"""Name of the hook's ResourceClaim within its pod."""
+"""Name of the hook's ResourceClaim within its pod, and how those of further ones begin."""
 _UNSCHEDULABLE = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
 """A cordoned node takes no new pods, but what is left on it has to be cleaned."""
 
@@ -38,12 +47,14 @@ class HookDevice:
         name: Its name in the pool, such as `gpu`.
         device: The device as it is today.
         hardware_id: Its stable identity.
+        share: What is told of the share that divides it, None where it is meant whole.
     """
 
     request: str
     name: str
     device: Device
     hardware_id: str
+    share: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,6 +124,8 @@ def _described(each: HookDevice, owner: str, full: bool) -> dict[str, Any]:
         "id": each.hardware_id,
         "owner": owner,
     }
+    if each.share is not None:
+        entry["share"] = dict(each.share)
     if full:
         entry["attributes"] = {key: _plain(value) for key, value in sorted(each.device.attributes.items())}
         entry["capacity"] = {key: str(amount) for key, amount in sorted(each.device.capacity.items())}
@@ -145,19 +158,34 @@ def begin(task: Task, relations: Relations, now: float) -> tuple[Step, ...]:
     all that it needs. None while a ResourceClaim of its name is somebody else's, or on its way out."""
     name = task.errand.job_name(task.run)
     steps: list[Step] = []
-    if published(task):
-        found = relations.resource_claims.get((task.namespace, name))
+    for part, devices in enumerate(_parts(task)):
+        claim_name = hook_claim_name(name, part)
+        found = relations.resource_claims.get((task.namespace, claim_name))
         if found is not None and (found.hook != task.pool.meta.uid or found.meta.deleting is not None):
             return ()
         if found is None or not found.allocated:
             if found is None:
-                body = _resource_claim(task, name)
-                steps.append(Step(Verb.CREATE, Kind.RESOURCE_CLAIM, task.namespace, name, body=body))
+                body = _resource_claim(task, claim_name, devices)
+                steps.append(Step(Verb.CREATE, Kind.RESOURCE_CLAIM, task.namespace, claim_name, body=body))
             uid, version = (found.meta.uid, found.meta.version) if found is not None else ("", FROM_PREVIOUS)
-            status = _status(task, now)
-            steps.append(Step(Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM, task.namespace, name, uid, version, status))
+            status = _status(task, devices, now)
+            steps.append(Step(Verb.PATCH_STATUS, Kind.RESOURCE_CLAIM, task.namespace, claim_name, uid, version, status))
     steps.append(Step(Verb.CREATE, Kind.JOB, task.namespace, name, body=_job(task, name)))
     return tuple(steps)
+
+
+def _parts(task: Task) -> list[tuple[HookDevice, ...]]:
+    """The devices by ResourceClaim: one takes so many and no more. None where the hook gets them as JSON only."""
+    if not published(task):
+        return []
+    return [
+        task.devices[at : at + DEVICES_PER_RESOURCE_CLAIM]
+        for at in range(0, len(task.devices), DEVICES_PER_RESOURCE_CLAIM)
+    ]
+
+
+def _entry_name(part: int) -> str:
+    return _ENTRY if part == 0 else f"{_ENTRY}-{part}"
 
 
 def _owner(task: Task) -> list[dict[str, Any]]:
@@ -179,7 +207,7 @@ def _labels(task: Task) -> dict[str, str]:
     return {LABEL_HOOK: task.run.stage.value.lower()}
 
 
-def _resource_claim(task: Task, name: str) -> dict[str, Any]:
+def _resource_claim(task: Task, name: str, devices: Sequence[HookDevice]) -> dict[str, Any]:
     return {
         "apiVersion": Kind.RESOURCE_CLAIM.value.api_version,
         "kind": Kind.RESOURCE_CLAIM.value.kind,
@@ -200,7 +228,7 @@ def _resource_claim(task: Task, name: str) -> dict[str, Any]:
                         "exactly": {
                             "deviceClassName": DEVICE_CLASS,
                             "allocationMode": "ExactCount",
-                            "count": len(task.devices),
+                            "count": len(devices),
                             "tolerations": [toleration(task.pool.meta.name)],
                         },
                     }
@@ -210,9 +238,9 @@ def _resource_claim(task: Task, name: str) -> dict[str, Any]:
     }
 
 
-def _status(task: Task, now: float) -> dict[str, Any]:
+def _status(task: Task, given: Sequence[HookDevice], now: float) -> dict[str, Any]:
     name = f"{task.errand.subject}/{task.errand.index}/{task.errand.job_name(task.run)}"
-    devices = [each.device for each in task.devices]
+    devices = [each.device for each in given]
     return {
         "status": {
             "allocation": {
@@ -230,12 +258,14 @@ def _job(task: Task, name: str) -> dict[str, Any]:
     meta["labels"] = {**(meta.get("labels") or {}), **_labels(task)}
     told = environment(task)
     taken = {each["name"] for each in told}
-    claims = [{"name": _ENTRY}] if published(task) else []
+    entries = {_entry_name(part): hook_claim_name(name, part) for part in range(len(_parts(task)))}
+    claims = [{"name": entry} for entry in entries]
     for group in ("initContainers", "containers"):
         if group in spec:
             spec[group] = [_container(container, told, taken, claims) for container in spec[group] or ()]
     if claims:
-        spec["resourceClaims"] = [*(spec.get("resourceClaims") or ()), {"name": _ENTRY, "resourceClaimName": name}]
+        mine = [{"name": entry, "resourceClaimName": claim} for entry, claim in entries.items()]
+        spec["resourceClaims"] = [*(spec.get("resourceClaims") or ()), *mine]
     spec["restartPolicy"] = "Never"
     spec["affinity"] = _pinned(spec.get("affinity"), task.node)
     spec["tolerations"] = _tolerations(task, spec.get("tolerations") or ())

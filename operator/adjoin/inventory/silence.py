@@ -13,7 +13,7 @@ from typing import Any
 
 from adjoin.api.names import DRIVER
 from adjoin.api.quantity import milliseconds
-from adjoin.facts import NodeFacts, PoolFacts, Raw, timestamp
+from adjoin.facts import NodeFacts, PoolFacts, Raw, moment
 from adjoin.inventory.driver_pools import DriverPool, Key
 from adjoin.inventory.held import Found
 from adjoin.inventory.pools import PoolRules
@@ -53,10 +53,7 @@ def read_silences(status: Raw) -> tuple[Silence, ...]:
     """What a pool's status remembers. An entry whose time cannot be read counts as not remembered."""
     found: dict[Key, Silence] = {}
     for entry in status.get("silent") or ():
-        try:
-            since = timestamp(entry.get("since"))
-        except (ValueError, AttributeError):
-            since = None
+        since = moment(entry.get("since"))
         silence = Silence(
             str(entry.get("driver") or ""), str(entry.get("pool") or ""), str(entry.get("node") or ""), since
         )

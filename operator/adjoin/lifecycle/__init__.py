@@ -19,6 +19,7 @@ from adjoin.lifecycle.relations import (
 from adjoin.lifecycle.release import release_due
 from adjoin.lifecycle.removal import add_finalizer, drop_finalizer, expel, orphans, unreserve
 from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review, share_entry
+from adjoin.lifecycle.reports import Report, difference, part_keys, refusal
 from adjoin.lifecycle.runs import (
     Errand,
     Progress,
@@ -35,7 +36,7 @@ from adjoin.lifecycle.runs import (
 )
 from adjoin.lifecycle.times import rfc3339
 from adjoin.lifecycle.uses import Use, entries, given_out, node_gone, pinned_to, uses_of
-from adjoin.lifecycle.wanted import Indexes, followed_pods, follows_pods, wanted_replicas
+from adjoin.lifecycle.wanted import Indexes, asks, followed_pods, follows_pods, wanted_replicas
 
 __all__ = [
     "BUILTIN_FINALIZER",
@@ -46,6 +47,7 @@ __all__ = [
     "Progress",
     "Reclaimed",
     "Relations",
+    "Report",
     "Review",
     "Run",
     "Use",
@@ -53,11 +55,13 @@ __all__ = [
     "Workshop",
     "add_finalizer",
     "advance",
+    "asks",
     "blamed",
     "contested",
     "cut_short",
     "deadline_seconds",
     "device_entry",
+    "difference",
     "drop_finalizer",
     "enter",
     "entries",
@@ -70,18 +74,20 @@ __all__ = [
     "may_lack",
     "node_gone",
     "orphans",
+    "part_keys",
     "pinned_to",
     "precedence",
     "read_runs",
     "reclaim",
+    "refusal",
     "relate",
     "release_due",
     "review",
     "rfc3339",
-    "share_entry",
     "run_entry",
     "seniority",
     "sentence",
+    "share_entry",
     "unreserve",
     "uses_of",
     "wanted_replicas",

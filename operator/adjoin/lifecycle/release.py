@@ -14,7 +14,7 @@ from typing import Final
 from adjoin.api.claim import Release
 from adjoin.api.claim_status import ReleasedReason
 from adjoin.api.quantity import milliseconds
-from adjoin.facts import ClaimFacts, PodFacts, timestamp
+from adjoin.facts import ClaimFacts, PodFacts, moment
 from adjoin.lifecycle.replicas import Review, runs_out_at
 from adjoin.lifecycle.uses import entries, given_out
 from adjoin.lifecycle.wanted import asks, dormant
@@ -46,10 +46,10 @@ def release_due(
         ReleasedReason.PODS_FINISHED: _finished_at(claim, found, pods),
         ReleasedReason.IDLE: None if awaited else _idle_at(claim, found),
     }
-    for reason, moment in moments.items():
-        if moment is not None and moment <= now:
+    for reason, due in moments.items():
+        if due is not None and due <= now:
             return reason, None
-    return None, min((moment for moment in moments.values() if moment is not None), default=None)
+    return None, min((due for due in moments.values() if due is not None), default=None)
 
 
 def _idle_at(claim: ClaimFacts, found: Review) -> float | None:
@@ -57,8 +57,8 @@ def _idle_at(claim: ClaimFacts, found: Review) -> float | None:
     timeout = claim.claim.spec.idle_timeout
     if timeout is None or not found.unused or not found.members:
         return None
-    since = [_moment(member.entry.get("idleSince")) for member in found.members]
-    known = [moment for moment in since if moment is not None]
+    since = [moment(member.entry.get("idleSince")) for member in found.members]
+    known = [each for each in since if each is not None]
     return max(known) + milliseconds(timeout) / 1000 if len(known) == len(since) else None
 
 
@@ -66,7 +66,7 @@ def _finished_at(claim: ClaimFacts, found: Review, pods: Sequence[PodFacts]) -> 
     """When no further pod has to be expected, all having ended; None while one lives, or before one had a replica."""
     if claim.claim.spec.release is not Release.WHEN_PODS_FINISH:
         return None
-    last = _moment(claim.status.get("lastUsedAt"))
+    last = moment(claim.status.get("lastUsedAt"))
     if last is None or not found.unused or any(asks(pod) for pod in pods):
         return None
     if any(given_out(entry) for entry in entries(claim)):
@@ -97,10 +97,3 @@ def _replaced(pod: PodFacts, others: Sequence[PodFacts]) -> bool:
         and (other.meta.created or 0.0) >= pod.ended
         for other in others
     )
-
-
-def _moment(text: object) -> float | None:
-    try:
-        return timestamp(text) if isinstance(text, str) else None
-    except ValueError:
-        return None

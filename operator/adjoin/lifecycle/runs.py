@@ -12,18 +12,21 @@ Nothing here knows what a Job looks like, whose devices these are or what become
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
+from types import MappingProxyType
 from typing import Any, Final
 
 from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.names import hook_job_name
 from adjoin.api.pool_policy import Hook
 from adjoin.api.quantity import milliseconds
-from adjoin.facts import Raw, timestamp
+from adjoin.cache import Rejection
+from adjoin.facts import Raw, moment
 from adjoin.jobs import HookPodFacts, JobFacts, RunKey
+from adjoin.lifecycle.reports import Report, read_reports, without_parts
 from adjoin.lifecycle.times import rfc3339
 
 FIRST_RETRY_SECONDS: Final = 10.0
@@ -66,10 +69,6 @@ def read_runs(entries: Iterable[Raw] | None) -> tuple[Run, ...]:
     runs = []
     for entry in entries or ():
         phase, stage = entry.get("phase"), entry.get("stage") or HookStage.INIT
-        try:
-            since = timestamp(entry.get("since"))
-        except (ValueError, AttributeError):
-            since = None
         runs.append(
             Run(
                 hook=str(entry.get("name") or ""),
@@ -77,7 +76,7 @@ def read_runs(entries: Iterable[Raw] | None) -> tuple[Run, ...]:
                 phase=HookPhase(phase) if phase in _PHASES else HookPhase.FAILED,
                 boot_id=str(entry.get("bootID") or ""),
                 attempt=int(entry.get("attempts") or 1),
-                since=since,
+                since=moment(entry.get("since")),
                 message=str(entry.get("message") or ""),
             )
         )
@@ -154,7 +153,9 @@ class Progress:
         begin: The attempt whose Job is missing: to be made once the records stand.
         wake_at: When to look again although nothing changed, or None.
         failed: Devices (their names) that the hook which failed for good holds responsible; empty: it did not say.
+        reports: What hooks whose success is new read back of the parts that they made, by key.
         trouble: What keeps the stage from going on that only somebody's hand can end, or "".
+        troubled: Name of the Job that this is about, or "".
     """
 
     verdict: Verdict
@@ -163,6 +164,8 @@ class Progress:
     wake_at: float | None = None
     failed: frozenset[str] = frozenset()
     trouble: str = ""
+    reports: Mapping[str, Report] = field(default_factory=dict)
+    troubled: str = ""
 
     @property
     def current(self) -> Run | None:
@@ -243,7 +246,7 @@ def _words(job: JobFacts, there: Workshop) -> str:
     """Last words of an attempt: its pod's, else Kubernetes' reason."""
     said = [pod.message for pod in there.pods.get(job.meta.uid, ()) if pod.message]
     if said:
-        return said[-1].strip()[-MESSAGE_CHARACTERS:]
+        return said[-1].strip()
     if job.succeeded is False:
         return "it took too long" if job.reason == "DeadlineExceeded" else job.reason
     return "its Job was deleted before it had ended" if job.succeeded is None else ""
@@ -287,6 +290,8 @@ def advance(
     paused: bool = False,
     occupied: Collection[str] = (),
     patient: float | None = None,
+    objection: Callable[[Hook, Mapping[str, Report]], str] = lambda hook, reports: "",
+    rejections: Mapping[str, Rejection] = MappingProxyType({}),
 ) -> Progress:
     """One step of `stage` for `errand`.
 
@@ -298,16 +303,22 @@ def advance(
         there: The Jobs that there are.
         now: Seconds since the epoch.
         paused: Nothing may be begun now.
-        occupied: Names of the hooks' ResourceClaims that still have a device of the set.
+        occupied: Names of the hook Jobs whose ResourceClaims still have a device of the set.
         patient: Go on trying for ever, with pauses of at most so many seconds.
+        objection: Why parts as a hook reported them are not what was asked, or "": then the attempt failed, whatever
+            its Job says.
+        rejections: By name of a Job why the API server does not take it. One that it will never take is a failed
+            attempt at cleaning, so that whoever is to go can go; at preparing it is waited for, since no device is to
+            blame for what somebody wrote into a template.
     """
     kept = {(run.stage, run.hook): run for run in runs}
     names = {hook.name for hook in hooks}
     others = tuple(run for run in runs if run.stage is not stage or run.hook not in names)
     made: list[Run] = []
+    reports: dict[str, Report] = {}
 
     def done(verdict: Verdict, **rest: Any) -> Progress:
-        return Progress(verdict, (*others, *made), **rest)
+        return Progress(verdict, (*others, *made), reports=reports, **rest)
 
     for hook in hooks:
         run = kept.get((stage, hook.name))
@@ -333,21 +344,37 @@ def advance(
             return done(Verdict.UNDER_WAY, begin=running)
         name = errand.job_name(run)
         job = there.by_name.get(name)
-        if job is None:
+        refused = rejections.get(name) if job is None else None
+        counts = stage is HookStage.CLEANUP or patient is not None
+        if refused is not None and refused.final and counts:
+            outcome, ended, words = (
+                False,
+                now,
+                f"the API server refuses its Job: {refused.message}"[:MESSAGE_CHARACTERS],
+            )
+        elif job is None:
             made.append(run)
             waits = paused or there.others(errand, name) or any(each != name for each in occupied)
-            return done(Verdict.UNDER_WAY, begin=None if waits else run)
-        if job.run != errand.key(run) or job.owner != errand.owner:
+            trouble = ""
+            if refused is not None:
+                said = refused.message[:MESSAGE_CHARACTERS]
+                trouble = f"hook {hook.name} cannot be begun, since the API server refuses Job {name}: {said}"
+            return done(Verdict.UNDER_WAY, begin=None if waits else run, trouble=trouble, troubled=name)
+        elif job.run != errand.key(run) or job.owner != errand.owner:
             made.append(run)
-            trouble = f"Job {job.meta.name} is there already, and not the one that hook {hook.name} needs; delete it"
-            return done(Verdict.UNDER_WAY, trouble=trouble)
-        outcome = _outcome(job, there)
-        if outcome is None:
-            made.append(run)
-            return done(Verdict.UNDER_WAY)
-        ended = job.ended or now
-        words = _words(job, there)
-        if outcome:
+            trouble = f"Job {name} is there already, and not the one that hook {hook.name} needs; delete it"
+            return done(Verdict.UNDER_WAY, trouble=trouble, troubled=name)
+        else:
+            found = _outcome(job, there)
+            if found is None:
+                made.append(run)
+                return done(Verdict.UNDER_WAY)
+            outcome, ended, words = found, job.ended or now, _words(job, there)
+        told = read_reports(words) if outcome and stage is HookStage.INIT else {}
+        wrong = objection(hook, told) if told else ""
+        words = (wrong or without_parts(words))[-MESSAGE_CHARACTERS:]
+        if outcome and not wrong:
+            reports |= told
             made.append(replace(run, phase=HookPhase.SUCCEEDED, since=ended, message=words))
             continue
         if run.attempt <= hook.retries or patient is not None:

@@ -17,7 +17,7 @@ from adjoin.facts import ClaimFacts, Raw
 from adjoin.holdings import exhausted, read_evictions
 from adjoin.lifecycle import Indexes, Member, device_entry, given_out, rfc3339, run_entry, sentence
 from adjoin.status.conditions import Condition, compact, conditions
-from adjoin_allocator.results import ClaimPlan, Code
+from adjoin_allocator.results import ClaimPlan, Code, Reason
 from adjoin_allocator.terms import ReplicaState
 
 STALLED: frozenset[str] = frozenset({Code.INVALID_CLAIM, Code.POOL_NOT_FOUND, Code.NOT_ALLOWED})
@@ -108,11 +108,14 @@ def _entry(member: Member, boot_id: str, now: float) -> dict[str, Any]:
     entry["state"] = member.state.value
     if member.runs:
         entry["hooks"] = [run_entry(run) for run in member.runs]
+    else:
+        # An attempt of an earlier boot, say: what is left of it is cleared away only once nothing tells of it.
+        entry.pop("hooks", None)
     if member.state is ReplicaState.READY:
         entry.setdefault("readyAt", rfc3339(now))
         if before != ReplicaState.READY or "idleSince" not in entry:
             entry["idleSince"] = rfc3339(now)
-    elif member.state is ReplicaState.INITIALIZING and before == ReplicaState.IN_USE and not member.uses:
+    elif member.state is ReplicaState.INITIALIZING and given_out(entry) and not member.uses:
         entry["idleSince"] = rfc3339(now)
     elif member.state is ReplicaState.IN_USE:
         entry.setdefault("readyAt", rfc3339(now))
@@ -210,8 +213,13 @@ def _conditions(
         found += [
             Condition(ClaimCondition.ALLOCATED, True, "Placed", text),
             Condition(ClaimCondition.INITIALIZED, True, *words),
-            Condition(ClaimCondition.READY, True, phase.value, text),
         ]
+        if reasons:
+            # It is prepared, and nobody can be given it.
+            found.append(Condition(ClaimCondition.READY, False, str(reasons[0]["code"]), str(reasons[0]["message"])))
+            found.append(Condition(ClaimCondition.STALLED, True, str(reasons[0]["code"]), str(reasons[0]["message"])))
+        else:
+            found.append(Condition(ClaimCondition.READY, True, phase.value, text))
     if ailing.missing:
         found.append(Condition(ClaimCondition.DEVICE_MISSING, True, "NotPublished", "; ".join(ailing.missing)))
     if ailing.unhealthy:
@@ -250,9 +258,9 @@ def _why_failed(members: Sequence[Member], lost: Sequence[Member], failures: Seq
             said = sentence(failed.message)
             where = f"replica {member.index}: hook {failed.hook} failed on node {member.node}"
             return "InitFailed", f"{where}{f': {said}' if said else ''}; it is planned again"
-    causes = [f"replica {member.index}: {member.cause}" for member in members if member.cause]
+    causes = [(member.cause[0], f"replica {member.index}: {member.cause[1]}") for member in members if member.cause]
     if causes:
-        return "DeviceLost", f"{'; '.join(causes)}; it is planned again"
+        return causes[0][0], f"{'; '.join(text for _, text in causes)}; it is planned again"
     nodes = ", ".join(sorted({member.node for member in members if member.state is ReplicaState.FAILED}))
     return (
         "NodeLost",
@@ -304,6 +312,8 @@ def claim_status(
     released: str = "",
     failures: Sequence[Raw] = (),
     waits: Sequence[str] = (),
+    resizing: Sequence[str] = (),
+    undelivered: Reason | None = None,
 ) -> dict[str, Any]:
     """The whole status as it should stand, given the replicas that the claim will have.
 
@@ -319,20 +329,22 @@ def claim_status(
         released: Why it is released, from now on or already, or "".
         failures: `status.failures` as it should stand.
         waits: What replicas cannot go on for, in words.
+        resizing: Why parts do not have the size that is asked, in words.
+        undelivered: Why no pod could be given what is placed, or None.
     """
     stored = claim.status
     phase = claim_phase(claim, members, wanted, released, failures)
     missing = phase is Phase.PENDING
-    reasons: list[dict[str, Any]] = []
-    if missing:
-        reasons = [
-            {"code": reason.code.value, "nodes": reason.nodes, "message": reason.message}
-            for reason in (plan.reasons if plan is not None else ())
-        ]
+    told = list(plan.reasons) if missing and plan is not None else []
+    if undelivered is not None and phase is not Phase.RELEASING:
+        told.append(undelivered)
+    reasons = [{"code": reason.code.value, "nodes": reason.nodes, "message": reason.message} for reason in told]
     gap = plan.gap if plan is not None and plan.gap is not None else (stored.get("allocation") or {}).get("gap")
     replicas = [_entry(member, boot_ids.get(member.node, ""), now) for member in members]
     allocation = compact({"gap": None if missing else gap, "replicas": replicas}) if replicas else {}
     found = _conditions(claim, phase, members, wanted, reasons, ailing, evicted, released, failures, waits)
+    if resizing and phase in (Phase.READY, Phase.IN_USE):
+        found.append(Condition(ClaimCondition.RECONCILING, True, "ResizePending", "; ".join(resizing)))
     ready = sum(member.sound and member.index in wanted for member in members)
     # Who begins anew has had no pods yet.
     begins_anew = released or claim.claim.spec.suspend

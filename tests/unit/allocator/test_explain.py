@@ -256,6 +256,23 @@ ONE_RAIL = [make.device(f"nic-{at}", attributes={RAIL: 0}) for at in range(2)]
             id="an incomplete generation of which a claim holds what is seen",
         ),
         pytest.param(
+            make.snapshot(
+                make.flat(gpus=1, nics=0),
+                [make.claim("other", created=1.0), make.claim(created=2.0)],
+                pools=[
+                    make.pool(
+                        withheld=("nic.x/a: no ResourceSlices", "gpu.x/b: no ResourceSlices"),
+                        withheld_kinds={"nic.x/a: no ResourceSlices": ("nic",), "gpu.x/b: no ResourceSlices": ("gpu",)},
+                    )
+                ],
+            ),
+            [
+                (Code.DRIVER_UNAVAILABLE, 0, "incomplete inventory: gpu.x/b: no ResourceSlices"),
+                (Code.INSUFFICIENT_DEVICES, 1, "0 of 1 free"),
+            ],
+            id="a silent driver of devices that are not asked for",
+        ),
+        pytest.param(
             make.snapshot(ill(2, Standing.UNGUARDED), [make.claim()]),
             [
                 (Code.DRIVER_UNAVAILABLE, 1, "2 devices are not guarded yet"),

@@ -72,7 +72,7 @@ def test_claims_one_by_one_get_the_cheapest_place_or_there_is_none(snapshot: Sna
         assert decided.claims == plan(arrived, make.NOW).claims
         answer = decided.claims[claim.uid]
         cluster = Cluster(arrived)
-        places = list(cluster.places(claim))
+        places = cluster.places(claim)
         assert bool(answer.placements) == bool(places), answer.reasons
         if places:
             (placement,) = answer.placements
@@ -167,11 +167,11 @@ def test_parts_of_one_request_come_from_devices_of_their_own_unless_it_says_othe
 REFUSALS = {
     "no such share": (make.part(milli=100, share="none"), {}, Code.SHARE_UNAVAILABLE, "no DeviceShare none"),
     "a refused share": (make.part(milli=100), {"refusal": "no layout"}, Code.SHARE_UNAVAILABLE, "no layout"),
-    "a mode that is not there yet": (
+    "compute of a share that has slots": (
         make.part(milli=100),
-        {"mode": ShareMode.MPS},
-        Code.SHARE_UNAVAILABLE,
-        "not yet split as MPS",
+        {"mode": ShareMode.TIME_SLICED, "slots": 4},
+        Code.INVALID_CLAIM,
+        "memory and compute of DeviceShare half, whose mode is TimeSliced; ask for slots instead",
     ),
     "isolation that the mode does not give": (
         make.part(milli=100, isolation=Isolation.HARD),

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from tests.support.clock import until
-from tests.support.objects import Obj, deviceclaim, devicepool
+from tests.support.objects import Obj, deviceclaim, devicepool, node, resourceslice
+from tests.support.world import Ending, World
 
 from adjoin.admission import build_app
 from adjoin.admission.endpoint import ASK_SECONDS, Endpoint
 from adjoin.cache import READERS, Cache
+from adjoin.decision import Decider
 from adjoin.facts import ClaimFacts, read_claim
 from adjoin.intents import Kind
 
@@ -695,3 +697,47 @@ async def test_g8_g10_a_namespace_that_the_pool_does_not_select_is_refused_at_ad
     assert "may not claim from it" in refused["status"]["message"]
     claim = deviceclaim()
     assert (await apart.post("/validate-adjoin", claim, "UPDATE", claim))["allowed"]
+
+
+@pytest.mark.parametrize("annotated", [True, False], ids=["there is a default pool", "there is none"])
+async def test_a_claim_that_names_no_pool_is_held_against_the_default_pool(apart: Apart, annotated: bool) -> None:
+    tenancy = {"namespaceSelector": {"matchLabels": {"gpus": "yes"}}}
+    pool = devicepool(spec={"tenancy": tenancy, "lifecycle": {"parameters": [{"name": "scrub", "values": ["quick"]}]}})
+    if annotated:
+        pool["metadata"]["annotations"] = {"adjoin.dev/default-pool": "true"}
+    apart.list_everything()
+    apart.know({**pool, "metadata": {**pool["metadata"], "resourceVersion": "7"}})
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team", "uid": "ns", "labels": {}}}
+    namespace["metadata"]["resourceVersion"] = "8"
+    apart.know(namespace)
+    claim = deviceclaim()
+    del claim["spec"]["poolRef"]
+    claim["spec"]["lifecycle"] = {"parameters": {"scrub": "deep"}}
+    answer = await apart.post("/validate-adjoin", claim)
+    assert answer["allowed"] is not annotated
+    if annotated:
+        assert "pool training declares quick" in answer["status"]["message"]
+        assert "spec.poolRef: the default pool is training: namespace team may not" in answer["status"]["message"]
+
+
+async def test_c31_a_hooks_pod_needs_no_claim_and_nobody_gates_it(apart: Apart) -> None:
+    """Webhooks see pods that name a claim; no hook's does, and its label lets other systems leave it alone, too."""
+    template = {"spec": {"containers": [{"name": "main", "image": "busybox"}]}}
+    world = World()
+    hooks = {"init": [{"name": "verify", "template": template}]}
+    world.add(devicepool(spec={"lifecycle": hooks}), node(), resourceslice(), deviceclaim())
+    world.hook = lambda job: Ending(None)
+    world.settle(Decider)
+    (job,) = world.all(Kind.JOB)
+    (made,) = (each for each in world.all(Kind.POD) if each["metadata"]["namespace"] == "adjoin-system")
+    assert made["metadata"]["labels"] == {"adjoin.dev/hook": "init"}
+    assert made["status"]["phase"] == "Running"
+    assert "schedulingGates" not in job["spec"]["template"]["spec"]
+    answer = await apart.post("/mutate-pod", made)
+    assert answer["allowed"]
+    assert "patch" not in answer
+    for labels in ({"adjoin.dev/claim": "job-a"}, {"adjoin.dev/claim": ""}):
+        asking = {"metadata": {"labels": labels}, **template}
+        pool = devicepool(spec={"lifecycle": {"init": [{"name": "verify", "template": asking}]}})
+        refused = await apart.post("/validate-adjoin", pool)
+        assert "a hook's pod asks for no DeviceClaim" in refused["status"]["message"]

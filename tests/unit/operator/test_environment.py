@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.support.environments import admitted, counting_pool, machine, matrices, static_device, static_pool, uuid
 from tests.support.objects import allocation, deviceclaim, devicepool, node, pod, replica, resourceslice, taintrule
+from tests.support.planning import plan_objects
 from tests.support.world import LINGER_SECONDS, Ending, World
 
 from adjoin.decision import Decider
@@ -288,6 +289,30 @@ def test_a_device_whose_identity_is_unknown_is_planned_but_lets_no_pod_go(world:
     assert waiting["spec"]["schedulingGates"] == [{"name": "adjoin.dev/claim"}]
     assert grants(made) == []
     assert "has neither uuid nor PCI address" in told(made)["IdentityUnknown"]
+    (reason,) = claim["status"]["reasons"]
+    assert (reason["code"], reason["nodes"]) == ("IdentityUnknown", 1)
+    assert "neither uuid nor PCI address" in reason["message"]
+    found = {each["type"]: (each["status"], each["reason"]) for each in claim["status"]["conditions"]}
+    assert found["Ready"] == ("False", "IdentityUnknown")
+    assert found["Stalled"] == ("True", "IdentityUnknown")
+
+
+def test_once_identities_are_known_the_reason_goes_and_the_pod_with_it() -> None:
+    world = cluster_without_ids()
+    world.settle(Decider)
+    config_map, entries = matrices({"n1": 2})
+    world.add(config_map)
+    world.change(Kind.DEVICE_POOL, "training", {"spec": {"topology": {"matrices": entries}}})
+    world.settle(Decider)
+    claim = world.get(Kind.DEVICE_CLAIM, "job-a")
+    assert (claim["status"]["phase"], "reasons" in claim["status"]) == ("InUse", False)
+
+
+def test_a_plan_says_which_devices_no_container_could_be_told_of() -> None:
+    pool = static_pool({"n1": {"gpu": [static_device("g0", numaNode=0), static_device("g1", uuid="GPU-1")]}})
+    ran = plan_objects([pool, deviceclaim("one"), deviceclaim("two")])
+    assert sorted(ran.codes(name) for name in ("one", "two")) == [[], ["IdentityUnknown"]]
+    assert ran.status == 0, "they are placed"
 
 
 def cluster_without_ids(rows: int = 0) -> World:
@@ -393,7 +418,7 @@ def test_published_devices_are_handed_over_behind_their_guard() -> None:
 
 
 def test_b15_a_part_of_a_card_never_becomes_the_whole_card() -> None:
-    """A container that sees a card sees all of it."""
+    """The pod was admitted for a claim of that name that had whole cards: it would not be told of any limit."""
     part = {"name": "quarter", "memory": 1 << 30}
     device = {"request": "gpu", "driver": "adjoin.dev", "pool": "n1", "device": "g0", "id": "GPU-a", "share": part}
     world = World()
@@ -404,7 +429,7 @@ def test_b15_a_part_of_a_card_never_becomes_the_whole_card() -> None:
         admitted(),
     )
     world.settle(Decider)
-    assert list(told(world)) == ["PartsNotDelivered"]
+    assert list(told(world)) == ["AdmittedOtherwise"]
     assert grants(world) == []
 
 

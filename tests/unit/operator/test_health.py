@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tests.support.objects import deviceclaim, node, pod, resourceslice
+from tests.support.objects import NIC_DRIVER, deviceclaim, node, pod, resourceslice
 from tests.support.pooled import (
     HOOKS,
     SCRUB,
@@ -308,6 +308,18 @@ def test_a_driver_whose_devices_nobody_holds_is_forgotten_in_the_end() -> None:
     world.settle(lambda: decider)
     assert "silent" not in pool(world)
     assert next(each for each in pool(world)["conditions"] if each["type"] == "Ready")["status"] == "True"
+
+
+def test_a_silent_driver_is_no_reason_for_claims_that_ask_for_devices_of_another() -> None:
+    world = cluster(devices=1, health={"driverGrace": "30s"})
+    world.add(resourceslice("n1", NIC_DRIVER, devices=1), deviceclaim(requests={"gpu": 1, "nic": 1}))
+    world.settle(Decider)
+    world.delete(Kind.RESOURCE_SLICE, slice_of(driver=NIC_DRIVER))
+    world.add(deviceclaim("gpus"), deviceclaim("nics", requests={"nic": 1}))
+    steps(world, seconds=40)
+    steps(world, seconds=40)
+    assert list(reasons(world, "gpus")) == ["InsufficientDevices"]
+    assert f"{NIC_DRIVER}/n1: no ResourceSlices" in reasons(world, "nics")["DriverUnavailable"]
 
 
 def test_a_node_that_is_gone_has_no_silent_driver() -> None:

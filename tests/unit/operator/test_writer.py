@@ -110,6 +110,11 @@ def event(name: str = "e1") -> Step:
     return Step(Verb.CREATE, Kind.EVENT, "team", name, body=body)
 
 
+def job(name: str) -> Step:
+    meta = {"namespace": "adjoin-system", "name": name, "labels": {"adjoin.dev/hook": "init"}}
+    return Step(Verb.CREATE, Kind.JOB, "adjoin-system", name, body={"metadata": meta, "spec": {}})
+
+
 def resource_claim(name: str = "adjoin-job-x") -> Step:
     body = {"metadata": {"namespace": "team", "name": name}, "spec": {"devices": {}}}
     return Step(Verb.CREATE, Kind.RESOURCE_CLAIM, "team", name, body=body)
@@ -381,6 +386,36 @@ class TestErrors:
             assert max(pauses) <= LONGEST_WAIT + 2
             assert len(tried) < 20
             assert at.shown(claim) is None
+
+    @pytest.mark.parametrize(("status_code", "final"), [(422, True), (400, True), (413, True), (403, False)])
+    @virtual
+    async def test_a_hooks_job_that_is_refused_is_told_and_the_other_steps_go_on(
+        self, status_code: int, final: bool
+    ) -> None:
+        async with desk() as at:
+            claim = at.claim()
+            at.api.fail(status_code, "Invalid", method="POST", path="/jobs")
+            at.submit(Intent(claim["metadata"]["uid"], "begin", (job("a"), job("b"), status(claim, "Initializing"))))
+            await until(lambda: at.stored() == "Initializing")
+            await settled(0)
+            assert at.busy(claim), "it is not asked again at once"
+            rejections = at.cache.view(NOW).rejections
+            assert {name: each.final for name, each in rejections.items()} == {"a": final}
+            assert [each.meta.name for each in at.cache.view(NOW).jobs.values()] == ["b"]
+            await until(lambda: not at.busy(claim), 120)
+            at.submit(Intent(claim["metadata"]["uid"], "begin", (job("a"),)))
+            await until(lambda: not at.busy(claim), 120)
+            assert not at.cache.view(NOW).rejections
+
+    @virtual
+    async def test_a_hooks_job_is_told_of_only_when_a_server_fails_again_and_again(self) -> None:
+        async with desk() as at:
+            claim = at.claim()
+            at.api.fail(500, "InternalError", method="POST", path="/jobs", times=2)
+            for told in (False, True):
+                at.submit(Intent(claim["metadata"]["uid"], "begin", (job("a"),)))
+                await until(lambda: not at.busy(claim), 120)
+                assert bool(at.cache.view(NOW).rejections) is told
 
     @virtual
     async def test_a_new_spec_ends_the_waiting(self) -> None:

@@ -97,6 +97,48 @@ class TestShape:
         (shown,) = ran.shown["claims"]
         assert (ran.status, shown["phase"], [each["index"] for each in shown["replicas"]]) == (0, "Allocated", [0, 1])
 
+    @pytest.mark.parametrize(
+        ("spec", "made", "indexes", "status"),
+        [
+            pytest.param({"replicas": 3}, (), [0, 1, 2], 0, id="pods that are still to be made"),
+            pytest.param({}, (), [0], 0, id="a Deployment that does not say how many"),
+            pytest.param({"replicas": 3}, ("p0", "p1"), [0, 1, 2], 0, id="some are there already"),
+            pytest.param({"replicas": 1}, ("p0", "p1"), [0, 1], 0, id="more are there than it wants"),
+            pytest.param({"replicas": 0}, (), [], 0, id="scaled to nothing"),
+            pytest.param({"replicas": 6}, (), [0, 1, 2, 3], 3, id="more than there are devices"),
+            pytest.param({"replicas": 9}, (), [0, 1, 2, 3], 3, id="more than the claim has room for"),
+        ],
+    )
+    def test_a_claim_that_follows_its_pods_has_a_replica_for_each_of_a_deployment(
+        self, spec: dict[str, Any], made: tuple[str, ...], indexes: list[int], status: int
+    ) -> None:
+        following = deviceclaim("b")
+        following["spec"]["scaling"] = {"mode": "FollowPods", "maxReplicas": 6}
+        template = {"metadata": {"labels": {"adjoin.dev/claim": "b"}}, "spec": {"containers": [{"name": "main"}]}}
+        meta = {"name": "serve", "namespace": "team"}
+        deployment = {"kind": "Deployment", "apiVersion": "apps/v1", "metadata": meta, "spec": {"template": template}}
+        deployment["spec"] |= spec
+        owner = {"kind": "ReplicaSet", "name": "serve-1", "uid": "rs", "controller": True}
+        pods = [pod(name, claim="b", gates=(), token="") for name in made]
+        for each in pods:
+            each["metadata"]["ownerReferences"] = [owner]
+        ran = plan_objects([POOL, *hardware.two_roots("n1"), following, deployment, *pods])
+        (shown,) = ran.shown["claims"]
+        assert ([each["index"] for each in shown["replicas"]], ran.status) == (indexes, status)
+
+    def test_a_claim_that_follows_its_pods_has_the_replicas_that_an_indexed_job_names(self) -> None:
+        following = deviceclaim("b")
+        following["spec"]["scaling"] = {"mode": "FollowPods", "maxReplicas": 4}
+        template = {"metadata": {"labels": {"adjoin.dev/claim": "b"}}, "spec": {"containers": [{"name": "main"}]}}
+        spec = {"completionMode": "Indexed", "completions": 4, "parallelism": 3, "template": template}
+        meta = {"name": "train", "namespace": "team"}
+        job = {"kind": "Job", "apiVersion": "batch/v1", "metadata": meta, "spec": spec}
+        there = pod("p1", claim="b", gates=(), token="", replica=1)
+        there["metadata"]["ownerReferences"] = [{"kind": "Job", "name": "train", "uid": "j", "controller": True}]
+        ran = plan_objects([POOL, *hardware.two_roots("n1"), following, there, job])
+        (shown,) = ran.shown["claims"]
+        assert ([each["index"] for each in shown["replicas"]], ran.status) == ([0, 1, 2], 0)
+
     def test_claims_stand_in_input_order_and_pools_by_name(self) -> None:
         objects = [deviceclaim(name, pool="p") for name in ("z", "a", "m")]
         pools = [devicepool(name, devices=[RDMA]) for name in ("p-10", "p-9")]

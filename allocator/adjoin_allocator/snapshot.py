@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple, overload
 
-from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, Hold, Node, Pool, Share
+from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, Hold, Mode, Node, Pool, Share
 
 REMEMBERED = 16
 """Edits that a collection of claims remembers: so far apart two of them may be for one to be followed from the
@@ -247,6 +247,7 @@ class Snapshot:
         claims: All claims, in input order.
         holds: Devices that are taken although no claim of the snapshot holds them.
         shares: DeviceShares by name.
+        modes: Devices that are in a share's mode, whether or not somebody holds a part of them.
     """
 
     pools: Mapping[str, Pool]
@@ -255,6 +256,7 @@ class Snapshot:
     claims: Sequence[Claim]
     holds: Mapping[DeviceID, Hold]
     shares: Mapping[str, Share] = field(default_factory=dict)
+    modes: Mapping[DeviceID, Mode] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not isinstance(self.claims, Claims):

@@ -207,6 +207,7 @@ class Stage:
             claims=(single,),
             holds={device.id: _OTHERS for device in devices if device.id not in ids},
             shares=self.snapshot.shares,
+            modes=self.snapshot.modes,
         )
         answer = plan(small, self.now, self._single).claims.get(claim.uid)
         return answer.placements[0].devices if answer is not None and answer.placements else None
@@ -259,6 +260,7 @@ class Stage:
             claims=(claim, *(each for each in self._beside(spots, where) if each.uid != claim.uid)),
             holds={device: _OTHERS for device in here if device not in ids and device not in mine},
             shares=self.snapshot.shares,
+            modes=self.snapshot.modes,
         )
         answer = plan(small, self.now, self._small).claims.get(key[0])
         return answer is not None and any(

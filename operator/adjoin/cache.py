@@ -6,8 +6,9 @@ also of things already gone) is ignored: so an echo of an own write, a late even
 or an event overtaken by a list changes nothing.
 
 On top lies the assumed overlay: from the moment an intent is handed to the writer until it has ended, its subject is
-busy and a DeviceClaim shows the status it is about to have. Only the writer takes it off (`settle`, `hold`), once it
-has seen how the write ended; age never does.
+busy and a DeviceClaim shows the status it is about to have, and still what it is about to give back: until that is
+written, another claim's write could come first. Only the writer takes it off (`settle`, `hold`), once it has seen how
+the write ended; age never does.
 
 Nothing here asks the API server, reads a clock or decides anything.
 """
@@ -15,7 +16,7 @@ Nothing here asks the API server, reads a clock or decides anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache as remembered
 from types import MappingProxyType
@@ -60,6 +61,7 @@ from adjoin.intents import Intent, Kind
 from adjoin.jobs import HookPodFacts, JobFacts, read_hook_pod, read_job
 from adjoin.loads import NodeLoad, settled
 from adjoin.traces import unseen
+from adjoin_allocator.terms import ReplicaState
 
 LINGER_SECONDS: Final = 30.0
 """So long a pod that vanished while it was seen running still holds its devices: kubelet and driver have to let go."""
@@ -548,7 +550,7 @@ class Cache:
         self._busy = None
         claim = self._tables[Kind.DEVICE_CLAIM].known.get(subject)
         if intent.assume is not None and isinstance(claim, ClaimFacts):
-            self._overlay(subject, replace(claim, status=intent.assume))
+            self._overlay(subject, replace(claim, status=_holding(claim.status, intent.assume)))
         return True
 
     def occupied(self, subject: str) -> bool:
@@ -589,6 +591,22 @@ class Cache:
         elif self._assumed.pop(subject, None) is None:
             return
         self._tables[Kind.DEVICE_CLAIM].changed = True
+
+
+def _holding(stored: Raw, assumed: Raw) -> Raw:
+    """The assumed status, and what the stored one has beyond it: that is on its way back until the write has
+    succeeded."""
+
+    def replicas(status: Raw) -> Sequence[Raw]:
+        return (status.get("allocation") or {}).get("replicas") or ()
+
+    stays = {each.get("index") or 0 for each in replicas(assumed)}
+    leaving = [{**each, "state": ReplicaState.RELEASING} for each in replicas(stored)]
+    leaving = [each for each in leaving if (each.get("index") or 0) not in stays]
+    if not leaving:
+        return assumed
+    allocation = {**(assumed.get("allocation") or {}), "replicas": [*replicas(assumed), *leaving]}
+    return {**assumed, "allocation": allocation}
 
 
 def _asked(facts: Facts) -> tuple[int, bool]:

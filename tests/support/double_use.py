@@ -4,7 +4,7 @@
 project's own code between it and the server. `violations()` puts all events in the order in which the server committed
 them and checks every instant in between:
 
-- a device stands in the status of at most one DeviceClaim;
+- a device stands in the status of at most one DeviceClaim, or in several as parts of one DeviceShare;
 - a device is in the allocation of at most one ResourceClaim (adminAccess left out) or in one pod's ConfigMap, and if a
   DeviceClaim holds the device then that is owned by that very DeviceClaim, by UID;
 - a DeviceClaim never names one device twice.
@@ -151,10 +151,27 @@ class Recorder:
         return [*self._broken, *violations(self.changes)]
 
 
-def held(claim: Mapping[str, Any]) -> list[Device]:
-    """Devices in the status of a DeviceClaim."""
+def held(claim: Mapping[str, Any], *, whole: bool | None = None, state: str = "") -> list[Device]:
+    """Devices in the status of a DeviceClaim; only those that it has whole, or only parts; only of replicas in a
+    state."""
     replicas = ((claim.get("status") or {}).get("allocation") or {}).get("replicas") or []
-    return [(d["driver"], d["pool"], d["device"]) for replica in replicas for d in replica.get("devices") or []]
+    return [
+        (d["driver"], d["pool"], d["device"])
+        for replica in replicas
+        for d in replica.get("devices") or []
+        if (whole is None or whole is not bool(d.get("share"))) and state in ("", replica.get("state"))
+    ]
+
+
+def _shares(claim: Mapping[str, Any]) -> dict[Device, str]:
+    """DeviceShares out of which it has parts, by device."""
+    replicas = ((claim.get("status") or {}).get("allocation") or {}).get("replicas") or []
+    return {
+        (d["driver"], d["pool"], d["device"]): str(d["share"]["name"])
+        for replica in replicas
+        for d in replica.get("devices") or []
+        if d.get("share")
+    }
 
 
 def allocated(claim: Mapping[str, Any]) -> list[Device]:
@@ -181,6 +198,10 @@ def violations(changes: Iterable[Change]) -> list[str]:
     holders: dict[Device, dict[str, str]] = defaultdict(dict)
     givers: dict[Device, dict[str, tuple[str, str]]] = defaultdict(dict)
     before: dict[tuple[str, str], list[Device]] = {}
+    # By device and UID of the claim out of which share it has a part.
+    parts: dict[Device, dict[str, str]] = defaultdict(dict)
+    # Claims that nothing was done for yet: hooks may still return the device to whole for them.
+    untouched: dict[Device, set[str]] = defaultdict(set)
     for change in sorted(changes, key=lambda c: c.revision):
         if change.kind not in ("DeviceClaim", "ResourceClaim"):
             continue
@@ -188,6 +209,9 @@ def violations(changes: Iterable[Change]) -> list[str]:
         uid, name = meta["uid"], f"{meta['namespace']}/{meta['name']}"
         for device in before.pop((change.kind, uid), []):
             (holders if change.kind == "DeviceClaim" else givers)[device].pop(uid, None)
+            if change.kind == "DeviceClaim":
+                parts[device].pop(uid, None)
+                untouched[device].discard(uid)
         if change.gone:
             continue
         devices = held(change.obj) if change.kind == "DeviceClaim" else allocated(change.obj)
@@ -199,18 +223,29 @@ def violations(changes: Iterable[Change]) -> list[str]:
                 givers[device][uid] = (name, _owner(change.obj))
         at = f"revision {change.revision}"
         if change.kind == "DeviceClaim":
+            for device, share in _shares(change.obj).items():
+                parts[device][uid] = share
+            for device in held(change.obj, state="Allocated"):
+                untouched[device].add(uid)
+            devices = held(change.obj, whole=True)
             found += [
                 f"{at}: DeviceClaim {name} names {device} twice"
                 for device in sorted(set(devices))
                 if devices.count(device) > 1
             ]
-        for device in devices:
-            if len(holders[device]) > 1:
+        for device in before[change.kind, uid]:
+            shared = len({parts[device].get(each, "") for each in holders[device]}) == 1 and bool(parts[device])
+            if len(holders[device]) > 1 and not shared:
                 found.append(f"{at}: {device} is held by DeviceClaims {sorted(holders[device].values())}")
             if len(givers[device]) > 1:
                 found.append(f"{at}: {device} is in ResourceClaims {sorted(by for by, _ in givers[device].values())}")
             for by, owner in givers[device].values():
-                strangers = sorted(held_by for uid, held_by in holders[device].items() if uid != owner)
+                if shared and owner in holders[device]:
+                    continue
+                waiting = untouched[device] if owner and owner not in holders[device] else ()
+                strangers = sorted(
+                    held_by for uid, held_by in holders[device].items() if uid != owner and uid not in waiting
+                )
                 if strangers:
                     found.append(f"{at}: {device} is in ResourceClaim {by} but held by {strangers}")
     return found

@@ -99,10 +99,12 @@ def static_pool(nodes: Mapping[str, Mapping[str, Sequence[Obj]]], *, delivery: O
     return made
 
 
-def admitted(made: Obj | None = None, *, requests: Sequence[str] = ("gpu",), **fields: Any) -> Obj:
+def admitted(
+    made: Obj | None = None, *, requests: Sequence[str] = ("gpu",), parted: bool = False, **fields: Any
+) -> Obj:
     """A pod after admission, for a claim whose devices are handed over as environment."""
     before = made if made is not None else pod(resource_claims=0, gates=(), **fields)
-    patch, _ = mutate_pod(before, (), list(requests), Environment(frozenset({"nvidia.com/gpu"})))
+    patch, _ = mutate_pod(before, (), list(requests), Environment(frozenset({"nvidia.com/gpu"}), parted))
     return patched(before, patch)
 
 

@@ -20,6 +20,9 @@ INIT = ("gpu-visible", "gpu-errors", "rdma-link", "gpudirect-bandwidth")
 CLEANUP = ("gpu-scrub", "mig-teardown", "rdma-back")
 """In the order in which they run: what is cheap, and explains failures of others, first."""
 
+SHARING = ("mig-partition", "mps-limits", "sriov-vf", "node-config")
+"""Those that make parts and take them apart, in both phases: each is for one mode, so that no pool has all of them."""
+
 SCRIPTS_HEAD = """\
 # The scripts of this folder's hooks, in the operator's namespace, where hooks run. Made from scripts/*.py.
 apiVersion: v1

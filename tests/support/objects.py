@@ -285,3 +285,24 @@ def taintrule(pool: str = "training", driver: str = GPU_DRIVER, **meta: Any) -> 
             "taint": {"key": "adjoin.dev/guard", "value": pool, "effect": "NoSchedule"},
         },
     }
+
+
+def deviceshare(
+    name: str = "half",
+    *,
+    pool: str = "training",
+    device: str = "gpu",
+    mode: str = "Fractional",
+    finalizers: Sequence[str] = ("adjoin.dev/cleanup",),
+    status: Obj | None = None,
+    created: str | None = None,
+    **spec: Any,
+) -> Obj:
+    """A DeviceShare; without more it divides memory and compute at will."""
+    return {
+        "apiVersion": "adjoin.dev/v1alpha1",
+        "kind": "DeviceShare",
+        "metadata": _meta("share", name, "", {"finalizers": list(finalizers), "creationTimestamp": created or CREATED}),
+        "spec": {"poolRef": {"name": pool}, "device": device, "mode": mode, **spec},
+        **({"status": status} if status is not None else {}),
+    }

@@ -23,6 +23,7 @@ from tests.support.double_use import Change, violations
 
 from adjoin import facts
 from adjoin.cache import LINGER_SECONDS, Rejection, View
+from adjoin.environment import read_share
 from adjoin.grants import GrantFacts, read_grant, read_labelled_grant
 from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
 from adjoin.jobs import read_hook_pod, read_job
@@ -180,6 +181,7 @@ class World:
             jobs=read(Kind.JOB, read_job),
             hook_pods=read(Kind.HOOK_POD, read_hook_pod),
             grants=read(Kind.GRANT, self._read_grant),
+            shares=read(Kind.DEVICE_SHARE, read_share),
             rejections=dict(self.rejections),
         )
 
@@ -576,6 +578,13 @@ class World:
             for replica in ((claim.get("status") or {}).get("allocation") or {}).get("replicas") or ()
             for device in replica["devices"]
         }
+        parts = {
+            device["device"] + "/" + device["pool"]
+            for claim in self.all(Kind.DEVICE_CLAIM)
+            for replica in ((claim.get("status") or {}).get("allocation") or {}).get("replicas") or ()
+            for device in replica["devices"]
+            if device.get("share")
+        }
         users = {
             device: name for name, (until, devices) in self.ghosts.items() if until > self.now for device in devices
         }
@@ -584,6 +593,8 @@ class World:
                 continue
             name = obj["metadata"]["name"]
             for device in self._devices_of(obj):
+                if device in parts:
+                    continue
                 assert device not in users, f"{device} serves pods {users[device]} and {name}"
                 hooks = "adjoin.dev/hook" in (obj["metadata"].get("labels") or {})
                 assert hooks or device in holders, f"{device} serves pod {name} but no DeviceClaim holds it"
@@ -634,7 +645,8 @@ class World:
 def _assert_ours(step: Step, found: Obj | None) -> None:
     """Specs, foreign objects and foreign parts of objects are never written, whatever the answer would be."""
     body = step.body or {}
-    if step.verb is Verb.PATCH and step.kind in (Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.RESOURCE_CLAIM, Kind.GRANT):
+    own = (Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.DEVICE_SHARE, Kind.RESOURCE_CLAIM, Kind.GRANT)
+    if step.verb is Verb.PATCH and step.kind in own:
         assert set(body) == {"metadata"}, step
         if step.kind is not Kind.DEVICE_POOL or "annotations" not in body["metadata"]:
             assert set(body["metadata"]) == {"finalizers"}, step
@@ -651,7 +663,7 @@ def _assert_ours(step: Step, found: Obj | None) -> None:
             assert set(body["metadata"]) == {"annotations"}, step
             assert set(body["metadata"]["annotations"]) == {"k8s.v1.cni.cncf.io/networks"}, step
     elif step.verb is Verb.PATCH_STATUS:
-        assert step.kind in (Kind.DEVICE_CLAIM, Kind.DEVICE_POOL, Kind.RESOURCE_CLAIM), step
+        assert step.kind in own[:4], step
     if step.verb is not Verb.CREATE:
         assert step.uid or step.version == FROM_PREVIOUS, f"{step} has no precondition"
     if found is None or step.verb is Verb.CREATE:

@@ -25,7 +25,14 @@ from adjoin.api.validate import validate
 Obj = dict[str, Any]
 ROOT = hooks.FOLDER.parents[1]
 NAMES = (*hooks.INIT, *hooks.CLEANUP)
-CAPABILITIES = {"gpu-errors": ["SYSLOG"], "gpudirect-bandwidth": ["IPC_LOCK"], "mig-teardown": ["SYS_ADMIN"]}
+CAPABILITIES = {
+    "gpu-errors": ["SYSLOG"],
+    "gpudirect-bandwidth": ["IPC_LOCK"],
+    "mig-teardown": ["SYS_ADMIN"],
+    "mig-partition": ["SYS_ADMIN"],
+}
+REACH = {"mps-limits": "/run/adjoin/mps", "sriov-vf": "/sys"}
+"""Folders of the node that a hook needs: what it changes is nowhere else."""
 SCRIPTS = [name.removesuffix(".py") for name in hooks.script_names()]
 README = (hooks.FOLDER / "README.md").read_text()
 
@@ -50,7 +57,7 @@ def container(name: str) -> Obj:
 
 def script_of(name: str) -> str:
     """The script that an entry runs."""
-    return Path(container(name)["command"][-1]).stem
+    return next(Path(each).stem for each in container(name)["command"] if each.endswith(".py"))
 
 
 @pytest.fixture(scope="module")
@@ -78,9 +85,9 @@ def test_made_files_are_as_made() -> None:
 def test_the_config_map_carries_the_scripts_as_they_are() -> None:
     config_map = yaml.safe_load((hooks.FOLDER / "scripts.yaml").read_text())
     assert config_map["data"] == {path.name: path.read_text() for path in hooks.SCRIPTS.glob("*.py")}
-    assert {script_of(name) for name in NAMES} | set(hooks.LIBRARIES) == set(SCRIPTS)
+    assert {script_of(name) for name in (*NAMES, *hooks.SHARING)} | set(hooks.LIBRARIES) == set(SCRIPTS)
     for name in NAMES:
-        (volume,) = entry(name)["template"]["spec"]["volumes"]
+        volume, *_ = entry(name)["template"]["spec"]["volumes"]
         assert volume["configMap"]["name"] == config_map["metadata"]["name"]
 
 
@@ -88,7 +95,7 @@ def test_the_pool_has_all_entries() -> None:
     lifecycle = pool()["spec"]["lifecycle"]
     assert lifecycle["init"] == [entry(name) for name in hooks.INIT]
     assert lifecycle["cleanup"] == [entry(name) for name in hooks.CLEANUP]
-    assert sorted(NAMES) == sorted(path.stem for path in hooks.ENTRIES.glob("*.yaml"))
+    assert sorted((*NAMES, *hooks.SHARING)) == sorted(path.stem for path in hooks.ENTRIES.glob("*.yaml"))
 
 
 @pytest.mark.parametrize("file", ["pool.yaml", "claims.yaml"])
@@ -122,7 +129,22 @@ def test_a_template_has_the_least_rights(name: str) -> None:
         assert spec["securityContext"]["runAsNonRoot"] is True
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", hooks.SHARING)
+def test_a_template_that_makes_parts_has_no_more_rights_than_that_takes(name: str) -> None:
+    spec, security = entry(name)["template"]["spec"], container(name)["securityContext"]
+    added = CAPABILITIES.get(name, [])
+    paths = [volume["hostPath"]["path"] for volume in spec["volumes"] if "hostPath" in volume]
+    assert paths == ([REACH[name]] if name in REACH else [])
+    assert not {"hostNetwork", "hostPID", "hostIPC", "hostUsers"} & set(spec)
+    assert spec["automountServiceAccountToken"] is (name == "node-config")
+    assert security == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"], **({"add": added} if added else {})},
+    }
+
+
+@pytest.mark.parametrize("name", [*NAMES, *hooks.SHARING])
 def test_a_template_names_a_public_image_and_an_interpreter(name: str) -> None:
     found = container(name)
     assert found["command"][:2] == ["python3", "-B"]
@@ -143,6 +165,8 @@ def test_an_entry_runs_in_a_phase_that_its_script_is_for(checks: dict[str, Any])
     for phase, names in (("init", hooks.INIT), ("cleanup", hooks.CLEANUP)):
         for name in names:
             assert phase in checks[script_of(name)].phases, name
+        for name in hooks.SHARING:
+            assert phase in checks[script_of(name)].phases, name
 
 
 def test_the_pool_offers_what_scripts_understand(checks: dict[str, Any]) -> None:
@@ -153,7 +177,7 @@ def test_the_pool_offers_what_scripts_understand(checks: dict[str, Any]) -> None
 
 
 def test_the_readme_tells_all_parameters(checks: dict[str, Any]) -> None:
-    told = set(re.findall(r"^\| `([\w-]+)` \| `[\w-]+`[^|]* \|[^|]*\| `(\w+)` \|$", README, re.MULTILINE))
+    told = set(re.findall(r"^\| `([\w-]+)` \| `[\w-]+`[^|]* \|[^|]*\| `([\w/-]+)` \|$", README, re.MULTILINE))
     assert told == {(name, p.default) for check in checks.values() for name, p in check.parameters.items()}
 
 
@@ -161,6 +185,8 @@ def test_the_readme_tells_all_entries_and_their_rights() -> None:
     for name in NAMES:
         phase = "init" if name in hooks.INIT else "cleanup"
         assert re.search(rf"^\| `{name}` \| {phase} \|", README, re.MULTILINE), name
+    for name in hooks.SHARING:
+        assert re.search(rf"^\| `{name}` \| both \|", README, re.MULTILINE), name
     told = dict(re.findall(r"^\| `([\w-]+)` \| `([A-Z_]+)` \|", README, re.MULTILINE))
     assert told == {name: capability for name, (capability,) in CAPABILITIES.items()}
 

@@ -33,12 +33,16 @@ class Facts:
     zeroed_bytes: int = 0
     wrong_words: int = 0
     error: str = ""
+    shared: bool = False
 
 
 def observe(context: Context) -> list[Facts]:
     """Looks at all devices first; then only writes to those that nobody holds."""
     facts = []
-    for gpu in nvidia.look(context.devices):
+    for device, gpu in zip(context.devices, nvidia.look(context.devices)):
+        if device.part:
+            facts.append(Facts(True, shared=True))
+            continue
         if gpu is None:
             facts.append(Facts(seen=False))
             continue
@@ -79,6 +83,9 @@ def judge(context: Context, device: Device, facts: Facts) -> Verdict:
     """Clean is only what was seen to be clean."""
     if not facts.seen:
         return Verdict([f"nvidia-smi does not see {device.id}"])
+    if facts.shared:
+        # Whose memory is whose on a card that several share nvidia-smi does not tell.
+        return Verdict(notes=["a part of it is meant, and others may be on it: not looked at"])
     busy = in_use(context, facts)
     if busy:
         return Verdict([busy])

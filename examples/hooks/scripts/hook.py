@@ -48,6 +48,14 @@ class Device:
     attributes: dict[str, Any] = field(default_factory=dict)
     capacity: dict[str, str] = field(default_factory=dict)
     owner: str | None = None
+    share: dict[str, Any] | None = None
+    """How it is divided, None where it is meant whole. With `part` a part of it is meant, else the device on its way
+    into the mode or back."""
+
+    @property
+    def part(self) -> str:
+        """By what a part is reported; "" where the whole device is meant."""
+        return str((self.share or {}).get("part") or "")
 
     def attribute(self, name: str) -> Any:
         """The attribute of that name in whatever domain; None when absent, or when two domains disagree."""
@@ -107,6 +115,8 @@ class Check:
     broken: Callable[[Context, Device], Any]
     parameters: dict[str, Parameter] = field(default_factory=dict)
     phases: tuple[str, ...] = ("init", "cleanup")
+    report: Callable[[Context, Device, Any], dict[str, Any]] | None = None
+    """What is told of a part that was made and read back; Adjoin compares it with what was asked."""
 
 
 @dataclass(frozen=True)
@@ -118,30 +128,30 @@ class Ran:
     err: str
 
 
-def run_tool(argv: Sequence[str], seconds: float, env: dict[str, str] | None = None) -> Ran:
-    """Runs a program without a shell.
+def run_tool(argv: Sequence[str], seconds: float, env: dict[str, str] | None = None, text: str | None = None) -> Ran:
+    """Runs a program without a shell; `text` is what it reads.
 
     Raises:
         CannotJudge: It is not there, or did not end in time. It is not waited for then: a process that hangs in the
             driver does not even die of SIGKILL.
     """
     try:
-        tool = start_tool(argv, env)
+        tool = start_tool(argv, env, reads=text is not None)
     except OSError as error:
         raise CannotJudge(f"{argv[0]} cannot be run: {error.strerror}") from error
     try:
-        out, err = tool.communicate(timeout=seconds)
+        out, err = tool.communicate(text, timeout=seconds)
     except subprocess.TimeoutExpired:
         tool.kill()
         raise CannotJudge(f"{argv[0]} did not answer within {seconds:g} s") from None
     return Ran(tool.returncode, out, err)
 
 
-def start_tool(argv: Sequence[str], env: dict[str, str] | None = None) -> subprocess.Popen[str]:
+def start_tool(argv: Sequence[str], env: dict[str, str] | None = None, *, reads: bool = False) -> subprocess.Popen[str]:
     """Starts a program without a shell; `env` is added to this process's own. Raises OSError."""
     return subprocess.Popen(
         list(argv),
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE if reads else subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
@@ -171,6 +181,7 @@ def run(check: Check) -> NoReturn:
         verdicts = [check.judge(context, device, fact) for device, fact in zip(context.devices, facts)]
         if len(verdicts) != len(context.devices):
             raise CannotJudge(f"{len(context.devices) - len(verdicts)} devices were not looked at")
+        parts = _parts(check, context, facts) if not any(verdict.faults for verdict in verdicts) else {}
     except CannotJudge as error:
         _end(log, CANNOT_JUDGE, str(error), None)
     except Exception as error:
@@ -183,7 +194,15 @@ def run(check: Check) -> NoReturn:
         _end(log, AT_FAULT, wrong, failed)
     notes = "".join(f"; {device.name}: {', '.join(verdict.notes)}" for device, verdict in found if verdict.notes)
     simulated = " (simulated: no device was touched)" if options.simulate else ""
-    _end(log, OK, f"{check.says}: {', '.join(device.name for device, _ in found)}{notes}{simulated}", [])
+    _end(log, OK, f"{check.says}: {', '.join(device.name for device, _ in found)}{notes}{simulated}", [], parts)
+
+
+def _parts(check: Check, context: Context, facts: Sequence[Any]) -> dict[str, Any]:
+    if check.report is None or context.phase != "init":
+        return {}
+    return {
+        device.part: check.report(context, device, fact) for device, fact in zip(context.devices, facts) if device.part
+    }
 
 
 def _simulated(check: Check, context: Context) -> list[Any]:
@@ -226,30 +245,39 @@ def _devices(text: str) -> list[Device]:
         entry = entry if isinstance(entry, dict) else {}
         names = [entry.get(key) for key in ("name", "driver", "device", "id")]
         maps = [entry.get(key, {}) for key in ("attributes", "capacity")]
-        owner = entry.get("owner")
+        owner, share = entry.get("owner"), entry.get("share")
         if not all(isinstance(name, str) and name for name in names) or not all(isinstance(m, dict) for m in maps):
             raise CannotJudge(
                 f"ADJOIN_DEVICES[{position}] lacks name, driver, device or id, or has them of a wrong type"
             )
         if owner is not None and not isinstance(owner, str):
             raise CannotJudge(f"ADJOIN_DEVICES[{position}].owner is not a string")
-        devices.append(Device(*names, *maps, owner))
+        if share is not None and not isinstance(share, dict):
+            raise CannotJudge(f"ADJOIN_DEVICES[{position}].share is not an object")
+        devices.append(Device(*names, *maps, owner, share))
     return devices
 
 
-def _end(log: str, status: int, message: str, failed: list[str] | None) -> NoReturn:
-    _say(log, message, failed)
+def _end(
+    log: str, status: int, message: str, failed: list[str] | None, parts: dict[str, Any] | None = None
+) -> NoReturn:
+    _say(log, message, failed, parts)
     # Not sys.exit: a child that hangs in the driver must not keep the hook from ending.
     sys.stdout.flush()
     os._exit(status)
 
 
-def _say(log: str, message: str, failed: list[str] | None) -> None:
-    """Leaves the message for Adjoin, and in the log. `failed` is None when nobody knows which devices are at fault."""
+def _say(log: str, message: str, failed: list[str] | None, parts: dict[str, Any] | None = None) -> None:
+    """Leaves the message for Adjoin, and in the log. `failed` is None when nobody knows which devices are at fault.
+    `parts` come through whole, whatever else is cut."""
     sentence = "".join(c if " " <= c <= "~" else "?" for c in " ".join(message.split()))
     if len(sentence) > SENTENCE_CHARACTERS:
         sentence = f"{sentence[: SENTENCE_CHARACTERS - 3]}..."
     text = json.dumps({"message": sentence} if failed is None else {"message": sentence, "failed": failed})
+    if parts:
+        text = json.dumps({"message": sentence[:200], "failed": [], "parts": parts})
+        if len(text) > MESSAGE_BYTES:
+            text = json.dumps({"parts": parts})
     if len(text) > MESSAGE_BYTES:
         # Cut JSON is no JSON. Without names Adjoin holds back all devices of the set, which is the safe side.
         text = json.dumps({"message": sentence})

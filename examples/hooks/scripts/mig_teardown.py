@@ -17,6 +17,7 @@ import nvidia
 from hook import CannotJudge, Check, Context, Device, Verdict, run, run_tool
 
 SECONDS = 30
+PART = "a part of it is meant, and others have others: left to mig-partition"
 ROW = re.compile(r"\|\s+\d+\s+MIG\s+\S+\s+\d+\s+(\d+)\s+\d+:\d+\s+\|")
 """`|   0  MIG 1g.5gb          19       13          6:1     |`: the last number but the placement is the instance."""
 
@@ -34,7 +35,7 @@ class Facts:
 
 def observe(context: Context) -> list[Facts]:
     """Takes apart and reads back, device by device: one that is stuck does not keep the others."""
-    return [take_apart(device) for device in context.devices]
+    return [Facts(True, note=PART) if device.part else take_apart(device) for device in context.devices]
 
 
 def take_apart(device: Device) -> Facts:

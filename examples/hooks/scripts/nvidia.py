@@ -88,7 +88,7 @@ def look(devices: Sequence[Device]) -> list[Gpu | None]:
         CannotJudge: nvidia-smi is missing, hangs or fails.
     """
     whole = gpus()
-    migs = _mig_devices(whole) if any(_is_mig(device) for device in devices) else {}
+    migs = mig_devices(whole) if any(_is_mig(device) for device in devices) else {}
     return [_find(device, whole, migs) for device in devices]
 
 
@@ -135,7 +135,7 @@ def _find(device: Device, whole: Sequence[Gpu], migs: dict[str, Gpu]) -> Gpu | N
     return None
 
 
-def _mig_devices(whole: Sequence[Gpu]) -> dict[str, Gpu]:
+def mig_devices(whole: Sequence[Gpu]) -> dict[str, Gpu]:
     """MIG devices by uuid. Only `nvidia-smi -L` has their uuids, only the XML has their instances; both count alike."""
     ran = run_tool(["nvidia-smi", "-L"], SECONDS)
     if ran.status != 0:

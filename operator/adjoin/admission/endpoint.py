@@ -139,7 +139,7 @@ class Endpoint:
         layout = parts(claim.claim if claim is not None else None, pool.pool if pool is not None else None)
         requests = None if claim is None else [each.name for each in claim.claim.spec.requests]
         try:
-            patch, warnings = mutate_pod(pod, layout, requests, self._environment(pool))
+            patch, warnings = mutate_pod(pod, layout, requests, self._environment(pool, claim))
         except Refused as refused:
             return _answer(request, errors=refused.errors)
         if claim is None:
@@ -278,9 +278,9 @@ class Endpoint:
         known = (self._memory.known(Kind.DEVICE_POOL, uid) for uid in self._memory.versions(Kind.DEVICE_POOL))
         return {each.meta.name: each for each in known if isinstance(each, PoolFacts)}
 
-    def _environment(self, pool: PoolFacts | None) -> Environment | None:
+    def _environment(self, pool: PoolFacts | None, claim: ClaimFacts | None) -> Environment | None:
         """How devices are handed over, if as environment. Of a claim or a pool that is not known yet, as all pools do,
-        if they agree."""
+        if they agree; a claim that is not known may have parts."""
         pools = [pool] if pool is not None else list(self._pools().values())
         if not pools or any(each.pool.spec.delivery.mode is not DeliveryMode.ENVIRONMENT for each in pools):
             return None
@@ -290,7 +290,9 @@ class Endpoint:
             for device in each.pool.spec.devices
             if device.source.node_resource is not None and device.type is DeviceType.GPU
         )
-        return Environment(frozenset(counted))
+        asked = claim.claim.spec.requests if claim is not None else ()
+        shares = [way.share for request in asked for way in request.first_of or ()] + [each.share for each in asked]
+        return Environment(frozenset(counted), claim is None or any(share is not None for share in shares))
 
     async def _pool(self, claim: ClaimFacts) -> PoolFacts | None:
         named = claim.claim.spec.pool_ref

@@ -31,6 +31,7 @@ from adjoin.api.names import (
 from adjoin.api.scalars import DNS_SUBDOMAIN, PATTERN_WORDS
 from adjoin.delivery import Layout, parse_containers
 from adjoin.delivery.environment import VOID
+from adjoin.delivery.limits import LIMITS
 
 Obj = Mapping[str, Any]
 Patch = list[dict[str, Any]]
@@ -227,7 +228,11 @@ def mutate_pod(
         env: list[Any] | None
         if environment is not None:
             errors += refusals(environment, f"spec.{group}[{place}]", container)
-            env, told = environment_of(container, claim, token, named)
+            env, told = environment_of(container, claim, token, named, parted=environment.parted)
+            own = {str(each.get("name")) for each in container.get("env") or () if _set_by_user(each)}
+            for name in sorted(own & set(LIMITS)) if environment.parted else ():
+                limited = "is replaced: the claim says how much of a card the container gets"
+                warnings.append(f"spec.{group}[{place}].env[{name}] {limited}")
             said = f"{told} is replaced: the container gets the claim's devices" if told else ""
         else:
             env, error = _environment(group, place, container)
@@ -258,6 +263,11 @@ def mutate_ephemeral(pod: Obj, old: Obj) -> tuple[Patch, list[str]]:
             field = f"spec.{_EPHEMERAL}[{place}].env[{VISIBLE_DEVICES}]"
             warnings.append(f"{field} is set to {VOID}: an ephemeral container gets no devices")
     return patch, warnings
+
+
+def _set_by_user(entry: Obj) -> bool:
+    reference = (entry.get("valueFrom") or {}).get("configMapKeyRef") or {}
+    return not str(reference.get("name") or "").startswith(_OURS)
 
 
 def _is_ours(entry: Obj) -> bool:

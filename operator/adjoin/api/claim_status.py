@@ -90,6 +90,12 @@ class AllocatedShare(BaseModel):
         default=None, description="First memory slice of the partition (Partitioned)."
     )
     vf: Annotated[Int, Field(ge=0)] | None = Field(default=None, description="Virtual function (VirtualFunctions).")
+    id: Annotated[str, Field(max_length=253)] | None = Field(
+        default=None, description="Hardware identity of the part, as a hook reported it: MIG uuid, PCI address of a VF."
+    )
+    pipe: Annotated[str, Field(max_length=253)] | None = Field(
+        default=None, description="Directory on the node by which the part's MPS daemon is reached, as a hook reported."
+    )
 
 
 class AllocatedDevice(DeviceRef):
@@ -154,6 +160,9 @@ class AllocatedReplica(BaseModel):
     )
     served: Annotated[Int, Field(ge=0)] | None = Field(
         default=None, description="How many pods had it and have ended. Absent: none."
+    )
+    resized_at: Timestamp | None = Field(
+        default=None, description="When parts of it last got another size. Absent: never, or nothing had to be made."
     )
     boot_id: Annotated[str, Field(max_length=64)] | None = Field(
         default=None, alias="bootID", description="Boot of the node for which it was prepared."

@@ -37,6 +37,9 @@ NETWORKS_ANNOTATION: Final = "k8s.v1.cni.cncf.io/networks"
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 """Tells NVIDIA's container runtime which cards a container gets."""
 
+MEMORY_LIMIT: Final = "ADJOIN_MEMORY_LIMIT_BYTES"
+"""Tells a container how much memory it may use of each of its cards."""
+
 DEVICE_CLASS: Final = GROUP
 """Class of our own ResourceClaims; its selector is `false`, so kube-scheduler never allocates them."""
 DRIVER: Final = GROUP

@@ -6,10 +6,22 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from adjoin.api import share_rules as checks
+from adjoin.api.claim_status import HookResult
 from adjoin.api.common import CONDITIONS_TEXT, Conditions, DeviceRef, ObjectMeta, PoolRef, Selectors
 from adjoin.api.marks import ATOMIC, keyed, model_config, rules
 from adjoin.api.names import API_VERSION
-from adjoin.api.scalars import Bool, Bytes, DeviceName, Int, Known, Percent, PositiveDuration, Text, ZeroOrDuration
+from adjoin.api.scalars import (
+    Bool,
+    Bytes,
+    DeviceName,
+    Int,
+    Known,
+    Percent,
+    PositiveDuration,
+    Text,
+    Timestamp,
+    ZeroOrDuration,
+)
 from adjoin_allocator.terms import Isolation, ShareMode
 
 ProfileName = Annotated[str, Field(min_length=1, max_length=64)]
@@ -176,6 +188,15 @@ class DeviceShareSpec(BaseModel):
     )
 
 
+class PlacementState(StrEnum):
+    """Where a device stands on its way into a share's mode, or back."""
+
+    PREPARING = "Preparing"
+    READY = "Ready"
+    RESETTING = "Resetting"
+    FAILED = "Failed"
+
+
 class PlacedPartition(BaseModel):
     """One partition on a device."""
 
@@ -187,10 +208,21 @@ class PlacedPartition(BaseModel):
 
 
 class SharePlacement(DeviceRef):
-    """Partitions of one device."""
+    """One device that is in the share's mode, whether or not somebody holds a part of it."""
 
+    node: Annotated[str, Field(max_length=253)] | None = Field(default=None, description="Node that it is on.")
+    state: Annotated[str, Known(PlacementState)] | None = Field(
+        default=None,
+        description="Preparing: hooks bring it into the mode. Ready: parts of it can be given. Resetting: hooks return "
+        "it to whole. Failed: they could not, and the device is in its pool's quarantine. Absent: Ready.",
+    )
+    since: Timestamp | None = Field(default=None, description="Since when it is in the mode, or on its way there.")
+    idle_since: Timestamp | None = Field(default=None, description="Since when nobody holds any of it.")
     partitions: Annotated[tuple[PlacedPartition, ...], Field(max_length=64, json_schema_extra=ATOMIC)] = Field(
-        default=(), description="Its partitions."
+        default=(), description="Partitions that are on it, or are being made."
+    )
+    hooks: Annotated[tuple[HookResult, ...], Field(max_length=32, json_schema_extra=ATOMIC)] = Field(
+        default=(), description="Hooks that run to bring it into the mode, or to return it to whole."
     )
 
 
@@ -211,10 +243,14 @@ class DeviceShareStatus(BaseModel):
     enforcement: Annotated[str, Known(Enforcement)] | None = Field(
         default=None, description="How far limits hold: None, PerProcess or Hardware; a fact of the mode."
     )
-    units: Annotated[Int, Field(ge=0)] | None = Field(default=None, description="Parts that there are or could be.")
+    units: Annotated[Int, Field(ge=0)] | None = Field(
+        default=None,
+        description="Parts that there are or could be: slots, partitions, functions, MPS clients; of a mode that "
+        "divides at will, thousandths of cards. Absent with partitions on demand.",
+    )
     free: Annotated[Int, Field(ge=0)] | None = Field(default=None, description="Parts that can be given out now.")
     placements: Annotated[tuple[SharePlacement, ...], Field(max_length=4096, json_schema_extra=ATOMIC)] = Field(
-        default=(), description="Partitions by device."
+        default=(), description="Devices that are in the mode, with their partitions."
     )
 
 

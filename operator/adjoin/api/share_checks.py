@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from adjoin.api.errors import ErrorKind, FieldError
-from adjoin.api.share import DeviceShare
-from adjoin.api.share_rules import MODE_FIELDS, MODES_NEEDING_SETTINGS
+from adjoin.api.share import DeviceShare, Prepare
+from adjoin.api.share_rules import IDLE_RESET, MODE_FIELDS, MODES_NEEDING_SETTINGS
 
 _FROZEN: Final = ("poolRef", "device", "mode")
 
@@ -26,6 +26,8 @@ def check_share(share: DeviceShare) -> Iterator[FieldError]:
     field = MODE_FIELDS[spec.mode]
     if spec.mode in MODES_NEEDING_SETTINGS and given[field] is None:
         yield FieldError("spec", str(spec.mode), f"mode {spec.mode} needs {field}")
+    if spec.idle_reset is not None and spec.prepare is Prepare.EAGER:
+        yield FieldError("spec.idleReset", spec.idle_reset, IDLE_RESET)
     if (parts := spec.partitioned) and (parts.layout is None) == (parts.dynamic is None):
         yield FieldError("spec.partitioned", None, "give exactly one of layout and dynamic")
 

@@ -16,6 +16,9 @@ MODE_FIELDS: Final = {
 MODES_NEEDING_SETTINGS: Final = ("TimeSliced", "Partitioned", "VirtualFunctions")
 
 
+IDLE_RESET: Final = "idleReset goes with prepare OnDemand: a share that prepares devices by itself keeps them"
+
+
 def _only_own(mode: str, field: str) -> Mark:
     return rule(
         f"!has(self.{field}) || self.mode == '{mode}'",
@@ -36,5 +39,6 @@ PARTITIONED: Final = (rule("has(self.layout) != has(self.dynamic)", "give exactl
 SPEC: Final = (
     *(_only_own(mode, field) for mode, field in MODE_FIELDS.items()),
     *(_needs_own(mode) for mode in MODES_NEEDING_SETTINGS),
+    rule("!has(self.idleReset) || self.prepare != 'Eager'", IDLE_RESET, path=".idleReset"),
     *(frozen(field, "share") for field in ("poolRef", "device", "mode")),
 )

@@ -29,12 +29,7 @@ class Refused:
 
 REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
     Kind.DEVICE_POOL: (),
-    Kind.DEVICE_SHARE: (
-        Refused("spec.timeSliced.interval"),
-        Refused("spec.prepare"),
-        Refused("spec.dwell"),
-        Refused("spec.idleReset"),
-    ),
+    Kind.DEVICE_SHARE: (Refused("spec.dwell"),),
     Kind.DEVICE_CLAIM: (),
 }
 
@@ -128,8 +123,11 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.maxDevices",
             "spec.mode",
             "spec.timeSliced.slots",
+            "spec.timeSliced.interval",
             "spec.fractional.reserve",
             "spec.fractional.minReserve",
+            "spec.prepare",
+            "spec.idleReset",
             "spec.mps.maxClients",
             "spec.mps.reserve",
             "spec.mps.minReserve",

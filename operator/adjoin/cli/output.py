@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from adjoin.api.share import ShareCondition
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,6 +57,11 @@ def _tables(shown: Mapping[str, Any]) -> str:
             console.print(f"{_name(claim)}: {reason['code']}: {reason['message']}", markup=False, soft_wrap=True)
         if claim["nearest"]:
             console.print(f"{_name(claim)}: nearest: {claim['nearest']}", markup=False, soft_wrap=True)
+    said = list(_share_lines(shown["shares"]))
+    if said:
+        console.print()
+    for line in said:
+        console.print(line, markup=False, soft_wrap=True)
     pools = Table(box=None, pad_edge=False, header_style="bold")
     pools.add_column("POOL")
     pools.add_column("DEVICE")
@@ -86,6 +93,16 @@ def trimmed(text: io.StringIO) -> str:
 
 def _name(claim: Mapping[str, Any]) -> str:
     return f"{claim['namespace']}/{claim['name']}"
+
+
+def _share_lines(shares: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What keeps shares from giving all that they say."""
+    for share in shares:
+        if not share["accepted"]:
+            yield f"DeviceShare {share['name']}: refused: {share['message']}"
+        for condition in share["conditions"]:
+            if condition["type"] != ShareCondition.READY and condition["status"] == "True":
+                yield f"DeviceShare {share['name']}: {condition['type']}: {condition['message']}"
 
 
 def _claim_rows(claim: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adjoin.api.claim_status import HookPhase, Phase, ReleasedReason
 from adjoin.api.names import FINALIZER, NETWORKS_ANNOTATION
 from adjoin.api.pool_policy import DeliveryMode, Guard
+from adjoin.api.share import DeviceShareSpec
 from adjoin.decision.gangs import PATIENCE_SECONDS, disbanded, fewest, incomplete, lacking_since
 from adjoin.decision.lost import forsaken, node_trouble, with_loss
+from adjoin.decision.made import holdings_of
 from adjoin.decision.passage import Passage, pass_on
 from adjoin.decision.regain import RECLAIMED
+from adjoin.decision.resize import Resize, resized
 from adjoin.decision.scene import ORDER_PLACE, ORDER_RELEASE, ORDER_SHOW, ORDER_TELL, Scene, Work, turn
 from adjoin.delivery import (
     Cargo,
     Handover,
+    Holding,
     Layout,
     NetworksError,
     Notice,
@@ -48,7 +52,7 @@ from adjoin.lifecycle import (
     review,
 )
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
-from adjoin_allocator.model import ClaimUID, Device, DeviceID, PlacedDevice, Pool
+from adjoin_allocator.model import ClaimUID, Device, DeviceID, PlacedDevice, PlacedShare, Pool
 from adjoin_allocator.results import ClaimPlan, Reason
 from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
 
@@ -56,7 +60,7 @@ CLAIM_WORDS_SECONDS = 10.0
 """How often a waiting claim's words may be brought up to date when nothing but their numbers changed."""
 
 
-def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
+def decide_claim(claim: ClaimFacts, scene: Scene, work: Work, resize: Resize | None = None) -> None:
     """Everything that one claim needs now, as one intent, and one for each pod that has to go."""
     meta, now = claim.meta, scene.now
     lost, evicted = scene.lost.get(meta.uid, {}), scene.evicted.get(meta.uid)
@@ -75,7 +79,7 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     standing = sorted((*(_renamed(member, scene.inventory) for member in found.members), *new), key=_index)
     troubles = _troubles(standing, scene.inventory.pools.get(pool_name), pool, scene)
     standing = [with_loss(member, troubles[member.index].absent, pool, scene, work) for member in standing]
-    standing = [_with_cause(member, troubles[member.index]) for member in standing]
+    standing = [resized(_with_cause(member, troubles[member.index]), resize, now) for member in standing]
     for trouble in troubles.values():
         work.wake(trouble.wake_at)
     passed = _pass_on(claim, standing, troubles, leaving, pool, scene, work)
@@ -108,6 +112,7 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
         released=released,
         failures=failures,
         waits=[each.waits for each in passed if each.waits],
+        resizing=resize.waits if resize is not None else (),
         undelivered=_undelivered(members, pool, scene),
     )
     regained = scene.regained.get(meta.uid)
@@ -126,7 +131,8 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
         steps.append(Step(Verb.PATCH_STATUS, Kind.DEVICE_CLAIM, meta.namespace, meta.name, meta.uid, version, body))
     begun = [step for each in passed for task in each.tasks for step in begin(task, scene.relations, now)]
     steps += begun
-    steps += [step for step in found.removals if step.kind is not Kind.POD]
+    removals = (*found.removals, *(step for each in passed for step in each.removals))
+    steps += [step for step in removals if step.kind is not Kind.POD]
     served = _serve(claim, members, found.users, blocked, pool_name, scene, work)
     steps += served
     notices = [notice for each in passed for notice in each.notices]
@@ -143,9 +149,9 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     corrections = [(Kind.DEVICE_CLAIM.value.kind, RECLAIMED)] * (len(regained.found.entries) if regained else 0)
     if fresh or served or held_for or regained:
         order = ORDER_PLACE
-    elif found.removals or freed or hooked:
+    elif removals or freed or hooked:
         order = ORDER_RELEASE
-    why = "place" if fresh else "deliver" if served else "release" if found.removals or freed else "show claim"
+    why = "place" if fresh else "deliver" if served else "release" if removals or freed else "show claim"
     work.want(meta.uid, why, steps, order, status if patch else None, corrections)
     for uid, hitch in regained.found.refused.items() if regained is not None else ():
         text = f"the pod has devices that DeviceClaim {meta.name} does not name any more: {hitch}; delete the pod"
@@ -153,7 +159,6 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work) -> None:
     for each in passed:
         for told in each.notices:
             _tell_waiting(claim, told, scene, work)
-    removals = (*found.removals, *(step for each in passed for step in each.removals))
     for step in removals:
         if step.kind is Kind.POD:
             # By themselves: a PodDisruptionBudget that keeps one pod must not keep the others.
@@ -398,11 +403,12 @@ def _serve(
         return []
     layout = _layout(claim, pool)
     assignment = assign(claim, members, users, blocked, layout, scene.relations, scene.wanted(claim))
+    shares = {share.meta.name: share.share.spec for share in scene.view.shares.values()}
     made: list[Step] = []
     opened: list[Step] = []
     notices = list(assignment.notices)
     for member, pod in assignment.pairs:
-        cargo = _cargo(claim, member, pool, scene.inventory)
+        cargo = _cargo(claim, member, pool, scene, shares)
         if cargo is None:
             continue
         networks, notice = _networks(pool, cargo, pod)
@@ -452,14 +458,23 @@ def _networks(pool: PoolFacts, cargo: Cargo, pod: PodFacts) -> tuple[str | None,
         return None, Notice(error.reason, f"{text}; the pod waits", warning=True, key=pool.meta.uid)
 
 
-def _cargo(claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Inventory) -> Cargo | None:
+def _cargo(
+    claim: ClaimFacts, member: Member, pool: PoolFacts, scene: Scene, shares: Mapping[str, DeviceShareSpec]
+) -> Cargo | None:
     """What the replica hands over, or None when a device of it is not there today."""
+    inventory = scene.inventory
     by_request: dict[str, list[Device]] = {request.name: [] for request in claim.claim.spec.requests}
-    for each in _placed(member):
+    held: dict[str, list[Holding | None]] = {}
+    parts: dict[str, list[PlacedShare | None]] = {}
+    for each, holding in zip(_placed(member), holdings_of(member.entry, shares), strict=True):
         device = inventory.device(member.node, inventory.current(member.node, each))
         if device is None or device.standing is Standing.MISSING:
             return None
-        by_request.setdefault(each.request.partition("/")[0], []).append(device)
+        request = each.request.partition("/")[0]
+        by_request.setdefault(request, []).append(device)
+        held.setdefault(request, []).append(holding)
+        parts.setdefault(request, []).append(each.share)
+    divided = {request: tuple(mine) for request, mine in parts.items() if any(mine)}
     devices = {request: tuple(group) for request, group in by_request.items()}
     ids = (device.id for group in by_request.values() for device in group)
     bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
@@ -473,10 +488,32 @@ def _cargo(claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Invent
         guarded=pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE,
         bindings=bindings,
         parts=shared,
+        shares=divided,
+        alone=_alone(claim, member, devices, divided, scene) if divided else frozenset(),
         excused=excuses(pool.pool.spec.health.rules),
         beside=inventory.devices.get(member.node, ()),
         wired=inventory.pools.get(pool.meta.name),
+        holdings={request: tuple(group) for request, group in held.items() if any(group)},
     )
+
+
+def _alone(
+    claim: ClaimFacts,
+    member: Member,
+    devices: Mapping[str, tuple[Device, ...]],
+    divided: Iterable[str],
+    scene: Scene,
+) -> frozenset[DeviceID]:
+    """Of the devices that a replica has parts of, those of which nobody else has anything. O(claims)."""
+    mine = {device.id for request in divided for device in devices[request]}
+    others = {
+        device.id
+        for each in scene.snapshot.claims
+        for replica in each.placed
+        if (each.uid, replica.index) != (claim.meta.uid, member.index)
+        for device in replica.devices
+    }
+    return frozenset(mine - others - scene.snapshot.holds.keys())
 
 
 def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:

@@ -9,19 +9,23 @@ from adjoin.api.claim_status import HookPhase
 from adjoin.api.pool_policy import Guard
 from adjoin.cache import View
 from adjoin.decision.claims import decide_claim, tell_lost_pods
+from adjoin.decision.eager import Selected, decide_eager
 from adjoin.decision.health import silent_entries, tell_excused
 from adjoin.decision.leftovers import clear_away, clear_orphans
 from adjoin.decision.memory import Settled, facts_of, nodes_of, same
+from adjoin.decision.modes import Eager
 from adjoin.decision.pools import held, show_pool
 from adjoin.decision.quarantine import decide_quarantine
 from adjoin.decision.regain import regain
+from adjoin.decision.resize import decide_resizes
 from adjoin.decision.scene import ORDER_GUARD, Scene, Work
-from adjoin.decision.shares import decide_share
+from adjoin.decision.shares import Counted, count_share, decide_share
 from adjoin.delivery import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.facts import ClaimFacts, PoolFacts, TaintRuleFacts
 from adjoin.intents import Intent
 from adjoin.inventory import IDLE_CLEAN, InventoryBuilder, asked_pool, changed_keys, overdue, read_locked
 from adjoin.lifecycle import contested, entries, followed_pods, given_up, relate
+from adjoin.modes import ModesReader
 from adjoin.snapshot import SnapshotBuilder
 from adjoin.status import Evicted, Fragmentation
 from adjoin_allocator import Memo
@@ -82,6 +86,9 @@ class Decider:
         self._settled: dict[str, Settled] = {}
         self._watched: Mapping[str, ClaimFacts] = {}
         self._failed: set[str] = set()
+        self._modes = ModesReader()
+        self._selected = Selected()
+        self._counted: dict[str, Counted] = {}
 
     def decide(self, view: View, now: float) -> Decision:
         """What is missing between facts and wishes:
@@ -101,7 +108,8 @@ class Decider:
             view, seen = replace(view, claims=claims), replace(seen, claims=claims)
             inventory, relations = self._inventory.build(seen, late), relate(view)
         followed = followed_pods(view, relations, inventory)
-        snapshot = self._snapshots.build(view, inventory, followed)
+        modes = self._modes.read(view.shares, inventory)
+        snapshot = self._snapshots.build(view, inventory, followed, modes.of_allocator)
         plan = make_plan(snapshot, now, self._memo)
         abandoned, next_abandoned = given_up(view, inventory, now)
         scene = Scene(
@@ -119,18 +127,14 @@ class Decider:
             abandoned=abandoned,
             locked={uid: _locked(pool) for uid, pool in view.pools.items()},
             followed=followed,
+            modes=modes,
         )
         work = Work(view.busy)
         work.wake(next_in_force)
         work.wake(next_abandoned)
         work.wake(next_late)
         self._pools(scene, work)
-        over, reports = overdrawn(snapshot, plan), share_reports(snapshot, plan)
-        for share in sorted(view.shares.values(), key=lambda each: (each.meta.name, each.meta.uid)):
-            if share.meta.uid not in view.busy:
-                name = share.meta.name
-                report = reports.get(name, ShareReport())
-                decide_share(share, snapshot.shares.get(name), over.get(name, ""), report, scene, work)
+        self._shares(scene, work)
         self._claims(scene, work)
         clear_orphans(scene, work)
         clear_away(scene, work)
@@ -138,20 +142,43 @@ class Decider:
         intents = tuple(sorted(work.intents, key=lambda each: each.order))
         return Decision(intents, min(work.wakes, default=None), plan, snapshot)
 
+    def _shares(self, scene: Scene, work: Work) -> None:
+        """Every share that is not busy."""
+        view, snapshot = scene.view, scene.snapshot
+        if not view.shares:
+            return
+        over, reports = overdrawn(snapshot, scene.plan), share_reports(snapshot, scene.plan)
+        eager = decide_eager(scene, self._selected, reports)
+        counted: dict[str, Counted] = {}
+        for share in sorted(view.shares.values(), key=lambda each: (each.meta.name, each.meta.uid)):
+            uid, name = share.meta.uid, share.meta.name
+            if uid in view.busy:
+                if uid in self._counted:
+                    counted[uid] = self._counted[uid]
+                continue
+            known = snapshot.shares.get(name)
+            found = count_share(share, known, self._selected, self._counted.get(uid), scene, work)
+            if found is not None:
+                counted[uid] = found
+            report = reports.get(name, ShareReport())
+            decide_share(share, known, eager.get(uid, Eager()), found, over.get(name, ""), report, scene, work)
+        self._counted = counted
+
     def _claims(self, scene: Scene, work: Work) -> None:
         """Every claim that is not busy. One that needed nothing needs nothing while all that it depends on is the
         same."""
         settled: dict[str, Settled] = {}
+        resizes = decide_resizes(scene)
         for claim in sorted(scene.view.claims.values(), key=lambda each: (each.meta.created or 0.0, each.meta.uid)):
             uid = claim.meta.uid
             if uid in scene.view.busy:
                 continue
             known = self._settled.get(uid)
             nodes = known.nodes if known is not None and known.facts[0] is claim else nodes_of(claim)
-            facts = facts_of(claim, nodes, scene)
+            facts = facts_of(claim, nodes, scene, resizes.get(uid))
             if known is None or known.over(scene.now) or not same(known.facts, facts):
                 own = Work(scene.view.busy)
-                decide_claim(claim, scene, own)
+                decide_claim(claim, scene, own, resizes.get(uid))
                 work.take(own)
                 restless = own.withheld or not all(each.words for each in own.intents)
                 known = None if restless else Settled(facts, nodes, min(own.wakes, default=None), tuple(own.intents))

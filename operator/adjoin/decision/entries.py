@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from adjoin.api.claim_status import HookStage
 from adjoin.api.names import GROUP
 from adjoin.api.pool_policy import HealthAction, Recovery
-from adjoin.decision.passage import NEEDS_RESET, Fault, covers
+from adjoin.decision.passage import INIT_FAILED, NEEDS_RESET, Fault, covers
 from adjoin.decision.scene import Scene
 from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.inventory import IDLE_CLEAN, Symptom, Tainted
-from adjoin.lifecycle import rfc3339
+from adjoin.lifecycle import Run, rfc3339, sentence
+from adjoin.modes import InMode
 from adjoin_allocator.model import Device
 
 OWNER: Final = GROUP
@@ -83,6 +85,27 @@ def rule_entry(tainted: Tainted, symptom: Symptom, pool: PoolFacts, scene: Scene
             "claim": claim.meta.key if claim is not None else "",
             "name": tainted.name,
             "node": tainted.node,
+        }
+    )
+
+
+def mode_entry(each: InMode, run: Run, pool: PoolFacts, scene: Scene) -> dict[str, Any]:
+    """An entry for a device that could not be brought into a share's mode, or not back."""
+    device = scene.inventory.device(each.node, each.today)
+    said = sentence(run.message)
+    return _entry(
+        {
+            **_identity(each.device, each.hardware_id),
+            "address": scene.inventory.address(device) if device is not None else "",
+            "owner": OWNER,
+            "reason": INIT_FAILED if run.stage is HookStage.INIT else NEEDS_RESET,
+            "message": f"hook {run.hook} failed for DeviceShare {each.share.meta.name}{f': {said}' if said else ''}"[
+                :1024
+            ],
+            "exit": way_out(pool, each.share.share.spec.device),
+            "since": rfc3339(scene.now),
+            "name": each.share.share.spec.device,
+            "node": each.node,
         }
     )
 

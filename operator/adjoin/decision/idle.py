@@ -70,7 +70,7 @@ def decide_idle(pool: PoolFacts, locked: Collection[str], cleaning: int, scene: 
             **({"id": holding.hardware_id} if holding.hardware_id else {}),
             "node": holding.node,
         }
-    taken = _taken(scene)
+    busy = taken(scene)
     used: list[Raw] = []
     turn: list[dict[str, Any]] = []
     wakes: list[float] = []
@@ -88,7 +88,9 @@ def decide_idle(pool: PoolFacts, locked: Collection[str], cleaning: int, scene: 
         there = scene.inventory.devices.get(node, ())
         device = next((each for each in there if device_key(each.hardware_id, each.id) == key), None)
         ready = scene.inventory.nodes[node].ready if device is not None else False
-        free = device is not None and ready and device.standing is Standing.OFFERED and device.id not in taken
+        free = device is not None and ready and device.standing is Standing.OFFERED and device.id not in busy
+        # What is divided is cleaned part by part, and as a whole when it returns from that.
+        free = free and device is not None and device.id not in scene.modes.by_device
         if device is None or not any(covers(hook, device.kind) for hook in lifecycle.cleanup) or since + after > now:
             used.append(entry)
             if since + after > now:
@@ -113,7 +115,7 @@ def _held(pool: PoolFacts, scene: Scene) -> dict[str, Device]:
     return found
 
 
-def _taken(scene: Scene) -> frozenset[DeviceID]:
+def taken(scene: Scene) -> frozenset[DeviceID]:
     """Devices that this decision gives to somebody or keeps for somebody, and those in allocations."""
     plans = scene.plan.claims.values()
     planned = {device.id for plan in plans for placement in plan.placements for device in placement.devices}

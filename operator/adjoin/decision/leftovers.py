@@ -7,8 +7,11 @@ them can run any more: until then it shows that somebody may be at the devices.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from adjoin.api.claim_status import HookPhase
 from adjoin.api.names import job_of_hook_claim
+from adjoin.decision.modes import errand_of_mode
 from adjoin.decision.passage import errand_of
 from adjoin.decision.scene import ORDER_RELEASE, Scene, Work
 from adjoin.delivery import Notice, event_step
@@ -18,6 +21,7 @@ from adjoin.intents import Kind, Step, Verb
 from adjoin.inventory import asked_pool, read_locked
 from adjoin.jobs import JobFacts, RunKey, read_run
 from adjoin.lifecycle import Errand, Run, drop_finalizer, entries, orphans, read_runs
+from adjoin.modes import InMode
 
 
 def clear_orphans(scene: Scene, work: Work) -> None:
@@ -43,7 +47,7 @@ def clear_away(scene: Scene, work: Work) -> None:
             continue
         if not _needed(job.meta.name, job.run, scene):
             steps = _remove(job, scene)
-            known = job.run.subject in view.claims or job.run.subject in view.pools
+            known = any(job.run.subject in each for each in (view.claims, view.pools, view.shares))
             if known or job.meta.deleting is not None or not scene.relations.workshop.active(job):
                 work.want(job.meta.uid, "clear away", steps, ORDER_RELEASE)
                 continue
@@ -82,8 +86,21 @@ def _runs_of(run: RunKey, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:
             for entry in entries(claim)
             if int(entry.get("index") or 0) == run.index
         ]
+    if run.subject in scene.view.shares:
+        return _conversions(scene.modes.by_share.get(run.subject, ()), scene)
     owner = scene.view.pools.get(run.subject)
     return _recoveries(owner, scene) if owner is not None else []
+
+
+def _conversions(devices: Iterable[InMode], scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:
+    """Devices on their way into a share's mode or back."""
+    found = []
+    for each in devices:
+        pool = scene.relations.pools.get(each.share.share.spec.pool_ref.name)
+        if pool is not None and each.entry.get("hooks"):
+            boot = scene.boot_ids.get(each.node, "")
+            found.append((errand_of_mode(each, pool, boot), read_runs(each.entry["hooks"])))
+    return found
 
 
 def _recoveries(pool: PoolFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, ...]]]:

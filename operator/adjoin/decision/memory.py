@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adjoin.api.names import LABEL_POD, config_map_name
+from adjoin.decision.resize import Resize
 from adjoin.decision.scene import Scene
 from adjoin.facts import ClaimFacts
 from adjoin.holdings import read_evictions, read_placed
@@ -20,7 +21,7 @@ from adjoin.status import Evicted
 from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.results import ClaimPlan
 
-_COMPARED = (str, float, tuple, frozenset, ClaimPlan, Evicted, dict)
+_COMPARED = (str, float, tuple, frozenset, ClaimPlan, Evicted, Resize, dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,7 +53,7 @@ def _uid(relations: Relations, pool: str) -> str:
     return known.meta.uid if known is not None else ""
 
 
-def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[object, ...]:
+def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene, resize: Resize | None) -> tuple[object, ...]:
     """Everything that a decision on one claim depends on, apart from the time."""
     relations, inventory, meta = scene.relations, scene.inventory, claim.meta
     pool = asked_pool(claim, inventory.default_pool)
@@ -85,6 +86,13 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene) -> tuple[o
         inventory.silences.get(pool),
         scene.locked.get(pool_uid) if (pool_uid := _uid(relations, pool)) else None,
     ]
+    if scene.modes.by_device:
+        for replica in read_placed(claim.status):
+            for device in replica.devices:
+                now = inventory.current(replica.node, device)
+                facts += (each.entry for each in scene.modes.by_device.get(now, ()))
+    facts.append(resize)
+    facts.append(any(uid in scene.view.busy for uid in scene.view.shares))
     if relations.hook_claims:
         for replica in read_placed(claim.status):
             for device in replica.devices:

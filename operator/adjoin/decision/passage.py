@@ -19,6 +19,8 @@ from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.defaults import device_of
 from adjoin.api.names import DRIVER, job_of_hook_claim
 from adjoin.api.pool_policy import Guard, Hook, Recovery
+from adjoin.decision.gate import mode_obstacle
+from adjoin.decision.made import objection, told_of_parts, with_reports
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task
 from adjoin.facts import ClaimFacts, PoolFacts, Raw, moment
@@ -35,6 +37,7 @@ from adjoin.lifecycle import (
     blamed,
     cut_short,
     expel,
+    given_out,
     node_gone,
     rfc3339,
     sentence,
@@ -158,7 +161,8 @@ class _Case:
         )
 
     def advance(self, stage: HookStage, hooks: Sequence[Hook], runs: Sequence[Run], obstacle: str) -> Progress:
-        """One step of a stage for the replica; nothing is begun while there is an obstacle."""
+        """One step of a stage for the replica; nothing is begun while there is an obstacle. A hook that read back other
+        parts than it was asked for has failed."""
         scene = self.scene
         return advance(
             self.errand(),
@@ -169,8 +173,13 @@ class _Case:
             scene.now,
             paused=bool(obstacle),
             occupied=self.occupied(),
+            objection=lambda hook, reports: objection(self.entry, self.meant(hook), reports),
             rejections=scene.view.rejections,
         )
+
+    def meant(self, hook: Hook) -> list[bool]:
+        """Of each device whether the hook is for it."""
+        return [covers(hook, name) for _, name in self.devices]
 
     def missing(self, placed: PlacedDevice) -> bool:
         """Whether its driver does not publish the device now."""
@@ -201,13 +210,15 @@ class _Case:
         hook = next(each for each in hooks if each.name == run.hook)
         inventory = self.scene.inventory
         made = []
+        told = told_of_parts(self.entry, self.scene)
         for placed, name in devices:
             if not covers(hook, name):
                 continue
             device = inventory.device(self.node, inventory.current(self.node, placed)) or _absent(
                 placed, name, self.node, self.pool.meta.name
             )
-            made.append(HookDevice(placed.request, name, device, placed.hardware_id))
+            share = told[self.devices.index((placed, name))]
+            made.append(HookDevice(placed.request, name, device, placed.hardware_id, share))
         return Task(
             errand=self.errand(),
             run=run,
@@ -252,7 +263,9 @@ def errand_of(claim: ClaimFacts, entry: Raw, pool: PoolFacts, boot_id: str) -> E
         index=int(entry.get("index") or 0),
         device="",
         # Hooks run once in a hold on the devices, and once more for every pod that they are cleaned after.
-        allocation="/".join(str(entry[key]) for key in ("node", "allocatedAt", "served") if entry.get(key)),
+        allocation="/".join(
+            str(entry[key]) for key in ("node", "allocatedAt", "served", "resizedAt") if entry.get(key)
+        ),
         boot_id=boot_id,
         owner=pool.meta.uid,
     )
@@ -320,12 +333,29 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
     if not due:
         return Passage(member)
     if not hooks:
+        # What is still divided otherwise is nobody's to use, hooks or not.
+        turning = mode_obstacle(member.node, tuple(placed for placed, _ in case.devices), False, scene)
+        if turning and stored in (None, ReplicaState.ALLOCATED):
+            return Passage(replace(member, state=ReplicaState.ALLOCATED), waits=turning)
         return Passage(replace(member, state=_ready(member)))
+    if not rebooted:
+        obstacle = obstacle or mode_obstacle(member.node, tuple(placed for placed, _ in case.devices), True, scene)
     if rebooted and any(use.live and not use.at_gate for use in member.uses):
         return _rebooted(member)
+    ended = next((use for use in member.uses if not use.live), None)
+    if ended is not None:
+        # It may still be at the devices, or Kubernetes has not taken them back yet.
+        name = f"pod {ended.pod.meta.name}" if ended.pod is not None else "its last pod"
+        text = f"waits until {name} on {member.node} has given its devices back"
+        return Passage(replace(member, state=_unready(stored, rebooted)), waits=text)
+    given = [use for use in member.uses if use.at_gate and any(record.allocated for record in use.records)]
+    if given:
+        # It gets them again once they are prepared.
+        taken = tuple(step for use in given for step in expel(use, deleted=False))
+        return Passage(replace(member, state=_unready(stored, rebooted)), removals=taken)
     progress = case.advance(HookStage.INIT, hooks, member.runs, obstacle)
     notices = _said(case, member, progress, hooks, HookStage.INIT)
-    passed = replace(member, runs=progress.runs)
+    passed = replace(member, runs=progress.runs, entry=with_reports(entry, progress.reports))
     if progress.verdict is Verdict.SUCCEEDED:
         return Passage(replace(passed, state=_ready(member)), notices=notices)
     if progress.verdict is Verdict.FAILED:
@@ -338,9 +368,17 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
     return Passage(replace(passed, state=state), tasks, notices, progress.wake_at, waits=waits)
 
 
+def _unready(stored: object, rebooted: bool) -> ReplicaState:
+    return ReplicaState.ALLOCATED if stored == ReplicaState.ALLOCATED and not rebooted else ReplicaState.INITIALIZING
+
+
+_HAD = (ReplicaState.IN_USE, ReplicaState.INITIALIZING)
+"""States in which a pod may have a replica; the latter while its node was started anew under the pod."""
+
+
 def _left(case: _Case, member: Member) -> bool:
     """The last pod of a replica that stays has just left it."""
-    return member.entry.get("state") == ReplicaState.IN_USE and not member.uses
+    return member.entry.get("state") in _HAD and given_out(member.entry) and not member.uses
 
 
 def _cleans(runs: Sequence[Run]) -> bool:

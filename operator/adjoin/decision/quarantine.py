@@ -18,11 +18,12 @@ from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.names import ANNOTATION_RELEASE, job_of_hook_claim
 from adjoin.api.pool_policy import Guard, Hook, Recovery
 from adjoin.api.releases import read_releases
-from adjoin.decision.entries import NEEDS_REPLACEMENT, entry_of, rule_entry, rule_owner, way_out
+from adjoin.api.share import PlacementState
+from adjoin.decision.entries import NEEDS_REPLACEMENT, entry_of, mode_entry, rule_entry, rule_owner, way_out
 from adjoin.decision.idle import decide_idle
 from adjoin.decision.passage import NEEDS_RESET, covers, faults_of, parameters_of
 from adjoin.decision.scene import Scene
-from adjoin.delivery import HookDevice, Notice, Task
+from adjoin.delivery import HookDevice, Notice, Task, told_of_device
 from adjoin.facts import ClaimFacts, PoolFacts, moment
 from adjoin.inventory import IDLE_CLEAN, Locked, Tainted, device_key, read_locked
 from adjoin.lifecycle import Errand, Run, Verdict, advance, entries, node_gone, read_runs, rfc3339, run_entry, sentence
@@ -156,6 +157,10 @@ def _admit(
             for fault in faults_of(claim, each, read_runs(each.get("hooks")), scene, pool):
                 key = device_key(fault.placed.hardware_id, fault.placed.id)
                 admit(key, entry_of(fault, pool, claim, node, scene))
+    for moded in (one for group in scene.modes.by_share.values() for one in group if one.entry.get("hooks")):
+        run = next((run for run in read_runs(moded.entry["hooks"]) if run.phase is HookPhase.FAILED), None)
+        if run is not None and moded.share.share.spec.pool_ref.name == pool.meta.name:
+            admit(moded.key, mode_entry(moded, run, pool, scene))
     for key, device in tainted.items():
         symptom = device.gravest
         if symptom is not None:
@@ -355,6 +360,15 @@ def _unclean(pool: PoolFacts, locked: Locked, runs: Sequence[Run], scene: Scene,
     return {**left, **changed}
 
 
+def _told(device: Device, stage: HookStage, scene: Scene) -> Mapping[str, Any] | None:
+    """What a hook is told of the share in whose mode a device is: it is unmade with the cleaning, and made again where
+    the device stays in the mode."""
+    known = next(iter(scene.modes.by_device.get(device.id, ())), None)
+    if known is None or (stage is HookStage.INIT and known.state in (PlacementState.RESETTING, PlacementState.FAILED)):
+        return None
+    return told_of_device(known.share, known.slices)
+
+
 def _task(
     pool: PoolFacts, locked: Locked, errand: Errand, run: Run, hooks: Sequence[Hook], device: Device, scene: Scene
 ) -> Task:
@@ -368,7 +382,7 @@ def _task(
         claim=locked.claim,
         claim_uid=locked.claim_uid,
         node=locked.node,
-        devices=(HookDevice("", locked.name, device, locked.hardware_id),),
+        devices=(HookDevice("", locked.name, device, locked.hardware_id, _told(device, run.stage, scene)),),
         parameters=parameters_of(pool, claim),
         namespace=scene.view.namespace,
         guarded=pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE,

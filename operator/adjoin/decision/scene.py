@@ -6,7 +6,7 @@ look again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -16,6 +16,7 @@ from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Intent, Step
 from adjoin.inventory import Inventory, device_key, grace_of
 from adjoin.lifecycle import Indexes, Relations, wanted_replicas
+from adjoin.modes import NO_MODES, Modes
 from adjoin.status import Evicted
 from adjoin_allocator.model import DeviceID, PlacedDevice
 from adjoin_allocator.results import Plan
@@ -76,13 +77,37 @@ class Work:
         self.wakes += other.wakes
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A device, or a part of one, that a replica has.
+
+    Attributes:
+        uid: UID of the claim.
+        claim: Its namespace and name.
+        index: The replica.
+        node: Its node.
+        placed: The device under today's name.
+    """
+
+    uid: str
+    claim: str
+    index: int
+    node: str
+    placed: PlacedDevice
+
+    @property
+    def share(self) -> str:
+        """Name of the DeviceShare that a part is out of, "" for a whole device."""
+        return self.placed.share.name if self.placed.share is not None else ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Scene:
     """What is the same for all claims of one decision. `fragmentation` is by pool and device name, `evicted` by UID
     of the claim that has to give something, `abandoned` by UID of the claim whose replicas are on nodes that are given
     up, `locked` by UID of the DevicePool whose status has the devices in quarantine, `followed` by UID of the claim
     whose pods say which replicas it wants, `regained` by UID of the claim whose status lost replicas (the view names
-    them)."""
+    them), `modes` the devices that shares' statuses have in a mode."""
 
     view: View
     inventory: Inventory
@@ -98,7 +123,10 @@ class Scene:
     locked: Mapping[str, frozenset[str]] = field(default_factory=dict)
     followed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     regained: Mapping[str, Regained] = field(default_factory=dict)
+    modes: Modes = NO_MODES
     _holders: dict[DeviceID, str] = field(default_factory=dict)
+    _users: dict[DeviceID, list[Held]] = field(default_factory=dict)
+    _parts: dict[str, dict[DeviceID, list[Held]]] = field(default_factory=dict)
 
     def holder(self, device: DeviceID) -> ClaimFacts | None:
         """The claim that has the device, by today's name. The first call costs a look at all that is placed."""
@@ -111,6 +139,28 @@ class Scene:
             )
             self._holders.setdefault(_NOBODYS, "")
         return self.view.claims.get(self._holders.get(device, ""))
+
+    def users(self, device: DeviceID) -> Sequence[Held]:
+        """Claims that have the device or parts of it, by today's name, older claims first."""
+        return self._all_users().get(device, ())
+
+    def users_of(self, share: str) -> Mapping[DeviceID, Sequence[Held]]:
+        """Devices of which somebody has a part out of the share, with those who have."""
+        self._all_users()
+        return self._parts.get(share, {})
+
+    def _all_users(self) -> Mapping[DeviceID, list[Held]]:
+        """The first call costs a look at all that is placed."""
+        if not self._users:
+            for claim in sorted(self.snapshot.claims, key=lambda each: (each.created or 0.0, each.uid)):
+                for replica in claim.placed:
+                    for placed in replica.devices:
+                        held = Held(claim.uid, f"{claim.namespace}/{claim.name}", replica.index, replica.node, placed)
+                        self._users.setdefault(placed.id, []).append(held)
+                        if held.share:
+                            self._parts.setdefault(held.share, {}).setdefault(placed.id, []).append(held)
+            self._users.setdefault(_NOBODYS, [])
+        return self._users
 
     def others(self, uid: str) -> frozenset[DeviceID]:
         """Devices that somebody else than the claim of that UID has. O(placed devices)."""

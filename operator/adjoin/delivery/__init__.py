@@ -11,16 +11,19 @@ from adjoin.delivery import environment
 from adjoin.delivery.events import Notice, event_step
 from adjoin.delivery.guard import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.delivery.hooks import HookDevice, Task, begin
+from adjoin.delivery.limits import Holding
 from adjoin.delivery.networks import NetworksError, attach
 from adjoin.delivery.parts import Layout, Part, parts
 from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch, servable
 from adjoin.delivery.resourceclaims import Cargo, Handover, excuses, hand_over
+from adjoin.delivery.shares import told_of_device, told_of_part
 
 __all__ = [
     "Assignment",
     "Cargo",
     "GuardWork",
     "Handover",
+    "Holding",
     "HookDevice",
     "Layout",
     "NetworksError",
@@ -44,4 +47,6 @@ __all__ = [
     "release_pool",
     "servable",
     "take_down",
+    "told_of_device",
+    "told_of_part",
 ]

@@ -19,12 +19,14 @@ from typing import Any, Final
 from adjoin.api.names import FINALIZER, LABEL_CLAIM, LABEL_POD, VISIBLE_DEVICES, config_map_name
 from adjoin.delivery.events import Notice
 from adjoin.delivery.identities import by_rank, hca_of, identity_of, pci_of, uuid_of
-from adjoin.delivery.resourceclaims import Cargo, Handover, owned_by, undelivered_parts
+from adjoin.delivery.limits import Holding, limits, together
+from adjoin.delivery.resourceclaims import Cargo, Handover, owned_by
 from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.grants import KEY_DEVICES
 from adjoin.intents import Kind, Step, Verb
-from adjoin.lifecycle import LABEL_REPLICA, Relations, drop_finalizer
+from adjoin.lifecycle import LABEL_REPLICA, Relations, drop_finalizer, share_entry
 from adjoin_allocator.model import Device, Pool
+from adjoin_allocator.pci import pci_address
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.terms import DeviceType
 
@@ -71,18 +73,20 @@ def obstacle(claim: ClaimFacts, pod: PodFacts, relations: Relations) -> Notice |
 
 def variables(cargo: Cargo, requests: Collection[str] | None) -> Iterator[tuple[str, str]]:
     """The variables of a container that gets these requests (None: all of them), with their values."""
-    given = [
-        (request, device)
-        for request, devices in cargo.devices.items()
-        if requests is None or request in requests
-        for device in devices
-    ]
-    gpus = [device for _, device in given if device.type is DeviceType.GPU]
-    nics = [device for _, device in given if device.type is DeviceType.RDMA]
-    yield VISIBLE_DEVICES, ",".join(uuid_of(gpu) or pci_of(gpu, cargo.wired) for gpu in gpus) or VOID
-    if gpus and all(map(uuid_of, gpus)):
+    given = [each for each in _held(cargo) if requests is None or each[0] in requests]
+    # Several parts of one card are one card to a container.
+    cards: dict[str, list[tuple[Device, Holding | None]]] = {}
+    for _, device, holding in given:
+        if device.type is DeviceType.GPU:
+            cards.setdefault(_visible(device, holding, cargo), []).append((device, holding))
+    gpus = list({device.id: device for group in cards.values() for device, _ in group}.values())
+    # What the kernel calls a function of a NIC nobody knows before it is there.
+    nics = [each for _, each, part in given if each.type is DeviceType.RDMA and (part is None or not part.by_hardware)]
+    yield VISIBLE_DEVICES, ",".join(cards) or VOID
+    if cards and not any(pci_address(name) for name in cards):
         # CUDA knows no PCI addresses. In this order it numbers the cards.
-        yield CUDA, ",".join(map(uuid_of, gpus))
+        yield CUDA, ",".join(cards)
+    yield from limits([together(group[0][0], [part for _, part in group]) for group in cards.values()])
     ranked = [hca_of(nic) for nic in by_rank(gpus, nics, cargo.beside, cargo.wired)]
     if ranked and all(ranked):
         # Without "=" NCCL takes a name for a prefix: mlx5_1 would be mlx5_10 too.
@@ -91,8 +95,24 @@ def variables(cargo: Cargo, requests: Collection[str] | None) -> Iterator[tuple[
     yield KEY_DEVICES, json.dumps([_entry(cargo, *each) for each in given], separators=(",", ":"))
 
 
-def _entry(cargo: Cargo, request: str, device: Device) -> dict[str, str]:
-    return {
+def _held(cargo: Cargo) -> list[tuple[str, Device, Holding | None]]:
+    """All that the replica has, request by request."""
+    return [
+        (request, device, holding)
+        for request, devices in cargo.devices.items()
+        for device, holding in zip(devices, cargo.holdings.get(request) or (None,) * len(devices), strict=True)
+    ]
+
+
+def _visible(gpu: Device, holding: Holding | None, cargo: Cargo) -> str:
+    """What NVIDIA's container runtime knows a card, or a partition of one, by."""
+    if holding is not None and holding.by_hardware:
+        return holding.id
+    return uuid_of(gpu) or pci_of(gpu, cargo.wired)
+
+
+def _entry(cargo: Cargo, request: str, device: Device, holding: Holding | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {
         "request": request,
         "name": device.kind,
         "driver": device.id.driver,
@@ -100,6 +120,10 @@ def _entry(cargo: Cargo, request: str, device: Device) -> dict[str, str]:
         "device": device.id.device,
         "id": identity_of(device, cargo.wired),
     }
+    if holding is not None:
+        reported = {"id": holding.id} if holding.id else {}
+        entry["share"] = {**share_entry(holding.share), **reported}
+    return entry
 
 
 def _data(cargo: Cargo, containers: Mapping[str, tuple[str, ...]] | None) -> dict[str, str]:
@@ -128,6 +152,34 @@ def _object(cargo: Cargo, pod: PodFacts, name: str, data: Mapping[str, str]) -> 
         "immutable": True,
         "data": dict(data),
     }
+
+
+def _unlimited(cargo: Cargo, pod: PodFacts) -> Notice | None:
+    """A pod that was admitted for whole devices would take a part for all of it."""
+    if not cargo.holdings or pod.limited:
+        return None
+    name = cargo.claim.meta.name
+    text = f"the pod was admitted before DeviceClaim {name} had parts of devices, and would not be told of their limits"
+    return Notice(
+        "AdmittedOtherwise", f"{text}; delete the pod so that it is made again", warning=True, key=cargo.claim.meta.uid
+    )
+
+
+def _unmade(cargo: Cargo) -> Notice | None:
+    """Parts that are devices of their own, and of which no hook has said which one they are."""
+    for _, device, holding in _held(cargo):
+        if holding is not None and holding.by_hardware and not holding.id:
+            kind = "partition" if holding.share.profile is not None else "virtual function"
+            name = cargo.claim.meta.name
+            return Notice(
+                "IdentityUnknown",
+                f"no init hook has reported the id of the {kind} of {device.id.device} on {cargo.node} that "
+                f"DeviceClaim {name} holds, so no container can be told which one it is; the pool needs a hook that "
+                "makes it; the pod waits",
+                warning=True,
+                key=cargo.claim.meta.uid,
+            )
+    return None
 
 
 def identity_reason(held: Iterable[Device], pool: Pool | None) -> Reason | None:
@@ -170,7 +222,7 @@ def hand_over(
     """What is still missing so that `pod` has the replica's devices, its gate aside. `containers` says which container
     gets which requests, None: everybody gets all."""
     claim = cargo.claim.meta
-    notice = obstacle(cargo.claim, pod, relations) or undelivered_parts(cargo) or _unknown(cargo)
+    notice = obstacle(cargo.claim, pod, relations) or _unlimited(cargo, pod) or _unmade(cargo) or _unknown(cargo)
     if notice is not None:
         return Handover(notice=notice)
     name = config_map_name(claim.name, pod.token)

@@ -47,12 +47,14 @@ class HookDevice:
         name: Its name in the pool, such as `gpu`.
         device: The device as it is today.
         hardware_id: Its stable identity.
+        share: What is told of the share that divides it, None where it is meant whole.
     """
 
     request: str
     name: str
     device: Device
     hardware_id: str
+    share: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,6 +124,8 @@ def _described(each: HookDevice, owner: str, full: bool) -> dict[str, Any]:
         "id": each.hardware_id,
         "owner": owner,
     }
+    if each.share is not None:
+        entry["share"] = dict(each.share)
     if full:
         entry["attributes"] = {key: _plain(value) for key, value in sorted(each.device.attributes.items())}
         entry["capacity"] = {key: str(amount) for key, amount in sorted(each.device.capacity.items())}

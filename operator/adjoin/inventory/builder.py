@@ -18,7 +18,7 @@ from adjoin.cache import View
 from adjoin.facts import ConfigMapFacts, NodeFacts, TaintRuleFacts
 from adjoin.inventory.changes import changed_keys, updated
 from adjoin.inventory.driver_pools import DriverPools, Key
-from adjoin.inventory.held import NOTHING, Found, Holders, find
+from adjoin.inventory.held import NOTHING, Found, Holders, find, recorded
 from adjoin.inventory.hosts import HostUse
 from adjoin.inventory.node_devices import NodeDevices, Overlap, Surroundings, node_devices, stable_order
 from adjoin.inventory.policy import policy_of
@@ -260,6 +260,8 @@ class InventoryBuilder:
             everything = site.devices
             if again.devices:
                 everything = tuple(sorted((*site.devices, *again.devices), key=stable_order))
+            if held:
+                everything = recorded(everything, held)
             if again is not NOTHING:
                 found[name] = again
             if everything:

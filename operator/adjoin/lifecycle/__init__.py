@@ -18,7 +18,8 @@ from adjoin.lifecycle.relations import (
 )
 from adjoin.lifecycle.release import release_due
 from adjoin.lifecycle.removal import add_finalizer, drop_finalizer, expel, orphans, unreserve
-from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review
+from adjoin.lifecycle.replicas import Member, Review, contested, device_entry, enter, evicting, review, share_entry
+from adjoin.lifecycle.reports import Report, difference, part_keys, refusal
 from adjoin.lifecycle.runs import (
     Errand,
     Progress,
@@ -46,6 +47,7 @@ __all__ = [
     "Progress",
     "Reclaimed",
     "Relations",
+    "Report",
     "Review",
     "Run",
     "Use",
@@ -59,6 +61,7 @@ __all__ = [
     "cut_short",
     "deadline_seconds",
     "device_entry",
+    "difference",
     "drop_finalizer",
     "enter",
     "entries",
@@ -71,10 +74,12 @@ __all__ = [
     "may_lack",
     "node_gone",
     "orphans",
+    "part_keys",
     "pinned_to",
     "precedence",
     "read_runs",
     "reclaim",
+    "refusal",
     "relate",
     "release_due",
     "review",
@@ -82,6 +87,7 @@ __all__ = [
     "run_entry",
     "seniority",
     "sentence",
+    "share_entry",
     "unreserve",
     "uses_of",
     "wanted_replicas",

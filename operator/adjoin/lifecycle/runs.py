@@ -12,8 +12,8 @@ Nothing here knows what a Job looks like, whose devices these are or what become
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
 from types import MappingProxyType
@@ -26,6 +26,7 @@ from adjoin.api.quantity import milliseconds
 from adjoin.cache import Rejection
 from adjoin.facts import Raw, moment
 from adjoin.jobs import HookPodFacts, JobFacts, RunKey
+from adjoin.lifecycle.reports import Report, read_reports, without_parts
 from adjoin.lifecycle.times import rfc3339
 
 FIRST_RETRY_SECONDS: Final = 10.0
@@ -152,6 +153,7 @@ class Progress:
         begin: The attempt whose Job is missing: to be made once the records stand.
         wake_at: When to look again although nothing changed, or None.
         failed: Devices (their names) that the hook which failed for good holds responsible; empty: it did not say.
+        reports: What hooks whose success is new read back of the parts that they made, by key.
         trouble: What keeps the stage from going on that only somebody's hand can end, or "".
         troubled: Name of the Job that this is about, or "".
     """
@@ -162,6 +164,7 @@ class Progress:
     wake_at: float | None = None
     failed: frozenset[str] = frozenset()
     trouble: str = ""
+    reports: Mapping[str, Report] = field(default_factory=dict)
     troubled: str = ""
 
     @property
@@ -243,7 +246,7 @@ def _words(job: JobFacts, there: Workshop) -> str:
     """Last words of an attempt: its pod's, else Kubernetes' reason."""
     said = [pod.message for pod in there.pods.get(job.meta.uid, ()) if pod.message]
     if said:
-        return said[-1].strip()[-MESSAGE_CHARACTERS:]
+        return said[-1].strip()
     if job.succeeded is False:
         return "it took too long" if job.reason == "DeadlineExceeded" else job.reason
     return "its Job was deleted before it had ended" if job.succeeded is None else ""
@@ -287,6 +290,7 @@ def advance(
     paused: bool = False,
     occupied: Collection[str] = (),
     patient: float | None = None,
+    objection: Callable[[Hook, Mapping[str, Report]], str] = lambda hook, reports: "",
     rejections: Mapping[str, Rejection] = MappingProxyType({}),
 ) -> Progress:
     """One step of `stage` for `errand`.
@@ -301,6 +305,8 @@ def advance(
         paused: Nothing may be begun now.
         occupied: Names of the hook Jobs whose ResourceClaims still have a device of the set.
         patient: Go on trying for ever, with pauses of at most so many seconds.
+        objection: Why parts as a hook reported them are not what was asked, or "": then the attempt failed, whatever
+            its Job says.
         rejections: By name of a Job why the API server does not take it. One that it will never take is a failed
             attempt at cleaning, so that whoever is to go can go; at preparing it is waited for, since no device is to
             blame for what somebody wrote into a template.
@@ -309,9 +315,10 @@ def advance(
     names = {hook.name for hook in hooks}
     others = tuple(run for run in runs if run.stage is not stage or run.hook not in names)
     made: list[Run] = []
+    reports: dict[str, Report] = {}
 
     def done(verdict: Verdict, **rest: Any) -> Progress:
-        return Progress(verdict, (*others, *made), **rest)
+        return Progress(verdict, (*others, *made), reports=reports, **rest)
 
     for hook in hooks:
         run = kept.get((stage, hook.name))
@@ -363,7 +370,11 @@ def advance(
                 made.append(run)
                 return done(Verdict.UNDER_WAY)
             outcome, ended, words = found, job.ended or now, _words(job, there)
-        if outcome:
+        told = read_reports(words) if outcome and stage is HookStage.INIT else {}
+        wrong = objection(hook, told) if told else ""
+        words = (wrong or without_parts(words))[-MESSAGE_CHARACTERS:]
+        if outcome and not wrong:
+            reports |= told
             made.append(replace(run, phase=HookPhase.SUCCEEDED, since=ended, message=words))
             continue
         if run.attempt <= hook.retries or patient is not None:

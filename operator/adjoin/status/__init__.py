@@ -19,14 +19,17 @@ from adjoin.status.conditions import merge_patch
 from adjoin.status.fragmentation import Fragmentation
 from adjoin.status.pools import pool_gist, pool_status
 from adjoin.status.shares import placement_entries, share_problem, share_status
+from adjoin.status.units import Units, count_units
 
 __all__ = [
     "Ailing",
     "Evicted",
     "Fragmentation",
+    "Units",
     "claim_notice",
     "claim_phase",
     "claim_status",
+    "count_units",
     "gist",
     "merge_patch",
     "nomination_entries",

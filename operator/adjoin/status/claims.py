@@ -108,11 +108,14 @@ def _entry(member: Member, boot_id: str, now: float) -> dict[str, Any]:
     entry["state"] = member.state.value
     if member.runs:
         entry["hooks"] = [run_entry(run) for run in member.runs]
+    else:
+        # An attempt of an earlier boot, say: what is left of it is cleared away only once nothing tells of it.
+        entry.pop("hooks", None)
     if member.state is ReplicaState.READY:
         entry.setdefault("readyAt", rfc3339(now))
         if before != ReplicaState.READY or "idleSince" not in entry:
             entry["idleSince"] = rfc3339(now)
-    elif member.state is ReplicaState.INITIALIZING and before == ReplicaState.IN_USE and not member.uses:
+    elif member.state is ReplicaState.INITIALIZING and given_out(entry) and not member.uses:
         entry["idleSince"] = rfc3339(now)
     elif member.state is ReplicaState.IN_USE:
         entry.setdefault("readyAt", rfc3339(now))
@@ -309,6 +312,7 @@ def claim_status(
     released: str = "",
     failures: Sequence[Raw] = (),
     waits: Sequence[str] = (),
+    resizing: Sequence[str] = (),
     undelivered: Reason | None = None,
 ) -> dict[str, Any]:
     """The whole status as it should stand, given the replicas that the claim will have.
@@ -325,6 +329,7 @@ def claim_status(
         released: Why it is released, from now on or already, or "".
         failures: `status.failures` as it should stand.
         waits: What replicas cannot go on for, in words.
+        resizing: Why parts do not have the size that is asked, in words.
         undelivered: Why no pod could be given what is placed, or None.
     """
     stored = claim.status
@@ -338,6 +343,8 @@ def claim_status(
     replicas = [_entry(member, boot_ids.get(member.node, ""), now) for member in members]
     allocation = compact({"gap": None if missing else gap, "replicas": replicas}) if replicas else {}
     found = _conditions(claim, phase, members, wanted, reasons, ailing, evicted, released, failures, waits)
+    if resizing and phase in (Phase.READY, Phase.IN_USE):
+        found.append(Condition(ClaimCondition.RECONCILING, True, "ResizePending", "; ".join(resizing)))
     ready = sum(member.sound and member.index in wanted for member in members)
     # Who begins anew has had no pods yet.
     begins_anew = released or claim.claim.spec.suspend

@@ -75,9 +75,17 @@ def change(arguments: list[str]) -> int:
     options = dict(itertools.pairwise(arguments))
     gpu = next(gpu for gpu in state["gpus"] if gpu["uuid"] == options["-i"])
     instance, compute = options.get("-gi"), options.get("-ci")
+    places = gpu.setdefault("places", {})
+    if "-cgi" in arguments:
+        return create(gpu, options["-cgi"], places)
+    if "-cci" in arguments:
+        gpu["migs"].append({"gi": instance, "ci": "0", "uuid": f"MIG-{gpu['uuid']}-{instance}"})
+        STATE.write_text(json.dumps(state))
+        return 0
     if "-lgi" in arguments:
         for name in gpu["instances"]:
-            print(f"|   0  MIG 1g.10gb         19       {name:>2}          6:1     |")
+            profile, start, size = places.get(name, ("1g.10gb", 6, 1))
+            print(f"|   0  MIG {profile:<15} 19       {name:>2}          {start}:{size}     |")
         if not gpu["instances"]:
             print("No GPU instances found: Not Found")
         return 0 if gpu["instances"] else 6
@@ -91,7 +99,33 @@ def change(arguments: list[str]) -> int:
     else:
         held = {m["gi"] for m in gpu["migs"]}
         gpu["instances"] = [name for name in gpu["instances"] if name in held or (instance and name != instance)]
+        gpu["places"] = {name: place for name, place in places.items() if name in gpu["instances"]}
     STATE.write_text(json.dumps(state))
+    return 0
+
+
+def create(gpu: dict[str, Any], wanted: str, places: dict[str, Any]) -> int:
+    """`mig -cgi PROFILE:START`."""
+    profile, _, start = wanted.partition(":")
+    size = {"1": 1, "2": 2, "3": 4, "7": 8}[profile[0]]
+    taken = {slot for at in places.values() for slot in range(at[1], at[1] + at[2])}
+    if gpu.get("refuses") or taken & set(range(int(start), int(start) + size)):
+        print("Unable to create a GPU instance on GPU  0 using profile 19: Insufficient Resources")
+        return 19
+    if not gpu.get("lies"):
+        name = str(max((int(each) for each in gpu["instances"]), default=0) + 1)
+        gpu["instances"].append(name)
+        places[name] = (profile, int(start), size)
+        STATE.write_text(json.dumps(state))
+    return 0
+
+
+def set_mode(uuid: str, enabled: str) -> int:
+    """`-i UUID -mig 0|1`."""
+    gpu = next(gpu for gpu in state["gpus"] if gpu["uuid"] == uuid)
+    if not gpu.get("pending"):
+        gpu["facts"]["mig_mode/current_mig"] = "Enabled" if enabled == "1" else "Disabled"
+        STATE.write_text(json.dumps(state))
     return 0
 
 
@@ -105,6 +139,8 @@ def main() -> int:
         case ["-L"]:
             print(listing())
             return 0
+        case ["-i", uuid, "-mig", enabled]:
+            return set_mode(uuid, enabled)
         case ["mig", *arguments]:
             return change(arguments)
     print(f"unknown: {sys.argv}", file=sys.stderr)

@@ -418,7 +418,7 @@ def test_published_devices_are_handed_over_behind_their_guard() -> None:
 
 
 def test_b15_a_part_of_a_card_never_becomes_the_whole_card() -> None:
-    """A container that sees a card sees all of it."""
+    """The pod was admitted for a claim of that name that had whole cards: it would not be told of any limit."""
     part = {"name": "quarter", "memory": 1 << 30}
     device = {"request": "gpu", "driver": "adjoin.dev", "pool": "n1", "device": "g0", "id": "GPU-a", "share": part}
     world = World()
@@ -429,7 +429,7 @@ def test_b15_a_part_of_a_card_never_becomes_the_whole_card() -> None:
         admitted(),
     )
     world.settle(Decider)
-    assert list(told(world)) == ["PartsNotDelivered"]
+    assert list(told(world)) == ["AdmittedOtherwise"]
     assert grants(world) == []
 
 

@@ -114,6 +114,7 @@ class _PoolParts:
         cards: By node and bit who holds parts.
         sides: By device name.
         modes: By node and bit the share in whose mode a device is, and whether it serves that one alone for now.
+        hushed: By node and bit how many parts are held by those who want quiet neighbours.
         wishes: What replicas with these requests and this need of a host wish for, as long as the pool's `devices` are
             these.
     """
@@ -123,6 +124,7 @@ class _PoolParts:
     cards: dict[tuple[int, int], _Card] = field(default_factory=dict)
     sides: dict[str, _Side] = field(default_factory=dict)
     modes: dict[tuple[int, int], tuple[str, bool]] = field(default_factory=dict)
+    hushed: dict[tuple[int, int], int] = field(default_factory=dict)
     wishes: dict[tuple[tuple[Request, ...], HostAsk], tuple[tuple[str, Wish], ...]] = field(default_factory=dict)
     devices: tuple[DeviceName, ...] = ()
 
@@ -254,6 +256,21 @@ class Parts:
         for side in parts.sides.values():
             side.changed.add(position)
 
+    def hush(self, pool: str, position: int, bit: int, times: int) -> None:
+        """Somebody who wants quiet neighbours holds so many parts more of a device, or fewer."""
+        parts = self._pools[pool]
+        now = parts.hushed.get((position, bit), 0) + times
+        if now:
+            parts.hushed[position, bit] = now
+        else:
+            del parts.hushed[position, bit]
+        for side in parts.sides.values():
+            side.changed.add(position)
+
+    def quiet(self, pool: str) -> bool:
+        """Whether there are devices that others should keep away from."""
+        return bool(self._pools[pool].hushed)
+
     def wishes(self, claim: Claim, sign: int) -> None:
         """A claim of the snapshot wishes for something, or no longer does."""
         pool = self._pools.get(claim.pool)
@@ -332,6 +349,9 @@ class Parts:
             rooms = self._hosts.rooms(index)
             for position in sorted(side.changed):
                 stock.put(position, _row(parts, side, stock, rooms, position))
+                if parts.hushed or stock.hushed:
+                    columns = enumerate(side.columns[position])
+                    stock.hush(position, sum(1 << at for at, bit in columns if (position, bit) in parts.hushed))
             side.changed.clear()
         if len(side.selections) > len(stock.eligible):
             for selectors in list(side.selections)[len(stock.eligible) :]:

@@ -37,6 +37,7 @@ class Wish:
         only: Which cards will do: index of a row of the stock's eligibility; 0 is all of them.
         cpu_milli: Thousandths of a core.
         memory_kib: Host memory, rounded up.
+        apart: Cards whose holders want quiet neighbours will not do.
     """
 
     count: int
@@ -46,6 +47,7 @@ class Wish:
     only: int = 0
     cpu_milli: int = 0
     memory_kib: int = 0
+    apart: bool = False
 
     @property
     def parts(self) -> int:
@@ -82,6 +84,7 @@ class Stock:
         caps: By share and class the units that there are to give.
         faces: Classes and uses of cards that are cut into partitions; by its place here a card is known in `used`.
         heavy: How many cards have more in use by parts than thousandths tell.
+        hushed: By node, as bits, the columns of cards whose holders want quiet neighbours.
         log: Nodes that have changed, in the order in which they did.
     """
 
@@ -119,6 +122,7 @@ class Stock:
         self._faces: dict[tuple[int, Use], int] = {}
         self._made: dict[int, tuple[tuple[int, int], ...]] = {}
         self.heavy = 0
+        self.hushed: dict[int, int] = {}
         self.log: list[int] = []
         self.eligible: list[Booleans] = [self.exists]
         nothing: Row = (0, (), NO_LIMIT, NO_LIMIT)
@@ -130,6 +134,8 @@ class Stock:
         self._stale: set[int] = set()
         """Nodes of which that is not in `_used` yet."""
         self._masks: dict[tuple[str, int], Booleans | None] = {}
+        self._apart: dict[tuple[str, int], Booleans] = {}
+        """Likewise, without the cards that are to be kept quiet."""
 
     def put(self, position: int, row: Row) -> None:
         """What a node has now."""
@@ -186,6 +192,15 @@ class Stock:
             for column, at in cards:
                 found[position, column] = at == share or share < 0
         return found
+
+    def hush(self, position: int, columns: int) -> None:
+        """Which of a node's cards are to be kept quiet now."""
+        if columns != self.hushed.get(position, 0):
+            self.hushed[position] = columns
+            if not columns:
+                del self.hushed[position]
+            self._apart.clear()
+            self.log.append(position)
 
     def node(self, position: int) -> tuple[list[int], list[int], Row]:
         """Standing and place of a node's cards, and what was put there: what the arrays say, without them."""
@@ -312,7 +327,17 @@ class Stock:
             if wish.share:
                 found = found & self.selected[self.share_at[wish.share]]
             self._masks[key] = None if bool((found == self.exists).all()) else found
-        return self._masks[key]
+        return self._away(key) if wish.apart and self.hushed else self._masks[key]
+
+    def _away(self, key: tuple[str, int]) -> Booleans:
+        """The mask of that key without the cards that are to be kept quiet."""
+        found = self._apart.get(key)
+        if found is None:
+            known = self._masks[key]
+            found = self._apart[key] = (self.exists if known is None else known).copy()
+            for position, columns in self.hushed.items():
+                found[position, [column for column in range(self.shape[1]) if columns >> column & 1]] = False
+        return found
 
     def room(self, wish: Wish) -> Booleans:
         """By node whether its host has room."""

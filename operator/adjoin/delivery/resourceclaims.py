@@ -297,7 +297,9 @@ def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str,
             [share for _, share in devices],
         )
     ]
-    told = configs((request, [(device, _part(cargo, request, device)) for device in given]) for request, given in hands)
+    told = configs(
+        (request, [(device, _part(cargo, request, device)) for device, _ in given]) for request, given in hands
+    )
     return {
         "status": {
             "allocation": {

@@ -359,6 +359,7 @@ class PublishedDevice:
         taints: Taints that the driver put on it.
         allow_multiple_allocations: It can be shared between claims.
         node: The node it sits in where its slice lists devices of several nodes, else "".
+        spelled: Capacities that are published with the driver's domain in their name.
         policies: In which amounts its capacities may be consumed, by fully qualified name, where that is limited.
         consumes: What it takes of the driver's counters, by counter set and counter. Two devices with a set in common
             are parts of one piece of hardware, or one is the whole of it.
@@ -374,6 +375,7 @@ class PublishedDevice:
     node: str = ""
     consumes: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
     policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
+    spelled: tuple[str, ...] = ()
     binding: Binding | None = None
 
 
@@ -478,6 +480,7 @@ def read_device(device: Raw, driver: str) -> PublishedDevice:
             for name, value in (body.get("capacity") or {}).items()
             if isinstance(value, Mapping) and value.get("requestPolicy")
         },
+        spelled=tuple(name for name in body.get("capacity") or () if name.startswith(f"{driver}/")),
         binding=_binding(body.get("bindingConditions"), body.get("bindingFailureConditions")),
     )
 

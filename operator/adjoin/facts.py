@@ -289,6 +289,7 @@ class ResourceClaimFacts:
         allocated: status.allocation is set.
         devices: Devices in its allocation, those with adminAccess left out (they exclude nobody).
         requests: For each of them the request of the ResourceClaim that it serves.
+        shared: Those of which it has a share, beside which others may have shares too.
         reserved: UIDs of the pods in reservedFor.
         labels: Its labels.
         finalizers: Its finalizers.
@@ -306,6 +307,7 @@ class ResourceClaimFacts:
     finalizers: tuple[str, ...]
     hook: str = ""
     requests: tuple[str, ...] = ()
+    shared: frozenset[DeviceID] = frozenset()
     run: str = ""
 
 
@@ -333,6 +335,7 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
         labels=labels,
         finalizers=tuple(meta.get("finalizers") or ()),
         hook=hook,
+        shared=frozenset(DeviceID(r["driver"], r["pool"], r["device"]) for r in results if r.get("shareID")),
         requests=tuple(str(r.get("request") or "").partition("/")[0] for r in results if not r.get("adminAccess")),
         run=str((meta.get("annotations") or {}).get(ANNOTATION_RUN) or "") if hook else "",
     )

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from tests.support import make
-from tests.support.objects import deviceclaim
+from tests.support.objects import deviceclaim, resourceclaim
 
 from adjoin.delivery.resourceclaims import Cargo, allocation_results, uncarried_parts
-from adjoin.facts import ClaimFacts, read_claim, read_device
-from adjoin_allocator.model import Device, PlacedShare, RequestPolicy
+from adjoin.facts import ClaimFacts, read_claim, read_device, read_resource_claim
+from adjoin.lifecycle import contested
+from adjoin_allocator.model import Device, DeviceID, Hold, PlacedDevice, PlacedReplica, PlacedShare, RequestPolicy
+from adjoin_allocator.terms import HoldKind, ReplicaState
 
 GI = 1 << 30
 POLICY = {"default": "10Gi", "validRange": {"min": "10Gi", "max": "80Gi", "step": "10Gi"}}
@@ -81,3 +83,27 @@ def test_who_waits(share: PlacedShare, several: bool, alone: bool, why: str) -> 
     if notice is not None:
         assert notice.reason == "PartsNotDelivered"
         assert why in notice.message
+
+
+@pytest.mark.parametrize(
+    ("part", "shared", "kept"),
+    [
+        pytest.param(True, True, True, id="both have parts"),
+        pytest.param(True, False, False, id="they have the whole"),
+        pytest.param(False, True, False, id="we have the whole"),
+    ],
+)
+def test_whose_a_device_is_that_stands_in_a_foreign_allocation(part: bool, shared: bool, kept: bool) -> None:
+    device = card()
+    share = PlacedShare("half", memory_bytes=40 * GI) if part else None
+    held = PlacedDevice("gpu", device.id, device.hardware_id, share)
+    mine = make.claim("mine", placed=(PlacedReplica(0, "node-a", ReplicaState.READY, (held,)),))
+    holds = {device.id: Hold(HoldKind.FOREIGN, "ResourceClaim team/theirs", shared)}
+    assert (contested([mine], {}, holds) == {}) is kept
+
+
+def test_a_share_in_a_foreign_allocation_is_told_from_a_whole_device() -> None:
+    theirs = resourceclaim("theirs", owner="", devices=[("gpu.nvidia.com", "n1", "gpu-0"), ("d", "n1", "gpu-1")])
+    theirs["status"]["allocation"]["devices"]["results"][0]["shareID"] = "c15242e6-ce62-442c-a21f-cdfbb8ed5f72"
+    facts = read_resource_claim(theirs)
+    assert facts.shared == {DeviceID("gpu.nvidia.com", "n1", "gpu-0")}

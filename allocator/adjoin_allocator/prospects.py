@@ -29,7 +29,7 @@ from adjoin_allocator.geometry import Geometry, Profile
 from adjoin_allocator.partitions import Slot
 
 STATES = 4096
-"""Up to how many states of a device its worth is computed exactly: a device of eight slices has about a hundred. Beyond
+"""Up to how many states of a device its worth is computed exactly: a device of eight slices has a few hundred. Beyond
 it is estimated by how many of each profile there is room for, which is exact for each profile alone.
 """
 

@@ -41,18 +41,26 @@ class ShareReport:
 
 def refusal(share: Share, devices: Iterable[Device]) -> str:
     """Why a share cannot split these devices (those that it selects, in stable order), naming the first that is in the
-    way; or "". Not more of them count than it may split.
+    way; or "". Not more of them count than it may split. Of profiles that are made on demand each device must have
+    some, and each must be some device's.
     """
     if share.mode is not ShareMode.PARTITIONED:
         return ""
     known: dict[int, str] = {}
+    first: tuple[Device, PartitionRule] | None = None
+    unknown = list(share.profiles)
     for device in islice(devices, share.max_devices):
         rule = rule_for(share, device)
         assert isinstance(rule, PartitionRule)
+        first = first or (device, rule)
         if id(rule) not in known:
             known[id(rule)] = rule.refusal()
+            strange = rule.unknown()
+            unknown = [name for name in unknown if name in strange]
         if known[id(rule)]:
             return f"{device.node}/{device.id.device}: {known[id(rule)]}"
+    if unknown and first is not None:
+        return f"{first[0].node}/{first[0].id.device}: {first[1].stranger(unknown)}"
     return ""
 
 

@@ -106,7 +106,11 @@ class Arbiter:
             if mine:
                 self._restore([held for held in mine if self._holds.intact(held)], mine)
             whole = unit.single or len(placements) == len(unit.indexes)
-            return Served(placements) if whole else self.over_quota(claim, least_cost(claim.requests), placements)
+            return (
+                Served(placements)
+                if whole
+                else self.over_quota(claim, least_cost(claim.requests, self.accounts(pool).portions), placements)
+            )
         if self._refused is not None:
             need = self._refused
         forbidden = self.over_quota(claim, need)
@@ -238,8 +242,10 @@ class Arbiter:
             for ask in unit.asks:
                 cost: dict[str, int] = {}
                 for request, eligible in zip(ask.requests, self._placer.sort(ask, position).eligible, strict=True):
-                    count = eligible.bit_count() if request.all_devices else request.count
-                    cost[request.kind] = cost.get(request.kind, 0) + count * WHOLE
+                    mine = least_cost((request,), accounts.portions)
+                    if request.all_devices:
+                        mine = self._ledger.holders[unit.pool].cost(position, eligible)
+                    cost[request.kind] = cost.get(request.kind, 0) + mine.get(request.kind, 0)
                 costs.append(cost)
             if all(accounts.short(unit.claim.tenant, cost) for cost in costs):
                 self._ledger.take(unit.pool, position, free)
@@ -272,8 +278,9 @@ class Arbiter:
                     return None
                 _, position, bit = found
                 mask = 1 << bit
-                there = ledger.index.views[position].name == one.node and position not in ledger.index.closed
-                ours = (ledger.free[position] | ledger.back(position)) & ledger.index.views[position].offered & mask
+                view = ledger.index.views[position]
+                there = view.name == one.node and position not in ledger.index.closed
+                ours = view.shape.usable(ledger.open[position] | ledger.back(position)) & view.offered & mask
                 if not there or not ours or bound.get(position, 0) & mask or meant.get(position, 0) & mask:
                     return None
                 meant[position] = meant.get(position, 0) | mask

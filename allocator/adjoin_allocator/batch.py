@@ -29,7 +29,7 @@ from adjoin_allocator.lot import Kind, Lot, Unit, independent, kinds, same
 from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.nodes import State
 from adjoin_allocator.place import Ask, Placer, Spot
-from adjoin_allocator.region import Find, apply, build, penalties
+from adjoin_allocator.region import Find, apply, build, counted, penalties
 from adjoin_allocator.repack import Repack, movable
 from adjoin_allocator.terms import Objective
 from adjoin_allocator.throughput import fill, settled
@@ -161,7 +161,7 @@ class Batch:
 
     def _here(self, lot: Lot, ask: Ask, position: int) -> Fit | None:
         """The best choice on a node as it is."""
-        answer = self._placer.fitter.fit(ask.form, lot.state(ask, position, lot.nodes.free[position]))
+        answer = self._placer.fitter.fit(ask.form, lot.state(ask, position, lot.nodes.open[position]))
         return answer if isinstance(answer, Fit) else None
 
     def _move(self, lot: Lot, unit: Unit) -> bool:
@@ -177,7 +177,7 @@ class Batch:
         region = build(lot, kinds([*lot.placed, unit]), targets, self._find)
         numbers = [len(units) + len(more) for units, more in zip(region.units, region.waiting, strict=True)]
         program = Program(region.columns)
-        totals = program.counts([(number, number) for number in numbers])
+        totals = [*program.counts([(number, number) for number in numbers]), *counted(lot, region)]
         answer = program.solve(totals, (), region.hint, lot.budget, lot.budget.work / 2)
         if answer.status is Status.INFEASIBLE:
             lot.refused[same(unit.ask)] = region.complete
@@ -217,8 +217,8 @@ class Batch:
     def _approach(self, lot: Lot) -> None:
         """Smaller distances for the same replicas, and the gaps that are left."""
         # Where the number of devices counts, and depends on the node, it has been settled before their distances.
-        counted = bool(lot.varying) and lot.pool.objective is Objective.THROUGHPUT
-        groups = kinds(lot.placed, split=counted)
+        varying = bool(lot.varying) and lot.pool.objective is Objective.THROUGHPUT
+        groups = kinds(lot.placed, split=varying)
         ideals = {kind: self._ideal(lot, kind) for kind in groups if not self._at_best(lot, kind)}
         bounds = {kind: _certain(kind, ideal) for kind, ideal in ideals.items()}
         far = [kind for kind in bounds if kind.farthest > bounds[kind]]
@@ -228,7 +228,8 @@ class Batch:
             region = build(lot, groups, _better(lot, far, bounds), self._find)
             program = Program(region.columns, penalties(lot, region))
             totals = program.counts([(len(units), len(units)) for units in region.units])
-            totals += settled(region) if counted else []
+            totals += counted(lot, region)
+            totals += settled(region) if varying else []
             least = program.least(totals, len(region.hint), region.hint, lot.budget)
             apply(lot, region, least.chosen)
             if region.complete:

@@ -55,6 +55,9 @@ def bulk(placer: Placer, asks: Sequence[Ask]) -> Iterator[tuple[int, Spot]]:
     """By place in `asks` the spots of those that the best packing takes; all asks are of one pool."""
     parts = placer.ledger.parts
     budget = 0 if not asks else placer.ledger.pools[asks[0].pool].index.pool.optimise_milliseconds
+    if asks and placer.ledger.pools[asks[0].pool].index.counted:
+        # The program knows cards, and no counters that they share.
+        return
     if len(asks) < FEWEST or budget < MILLISECONDS or not parts.prices(asks[0].pool):
         return
     kinds: dict[Wish, _Kind] = {}

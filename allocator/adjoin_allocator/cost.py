@@ -13,7 +13,8 @@ The objective of a node (all of it is minimised, in this order; `parts_of` has i
 3. Compute alone: wasted performance, see 8;
 4. Pack: how much of the node is free; Spread: how much of the node is not free, then the same of the NUMA nodes of the
    chosen devices, added up over these;
-5. what others lose: places that they need, nearness that they prefer, places that are asked for (`demand`); 0 when
+5. where devices share counters: what others lose of the cards (`budgets`), the largest partitions first;
+   then what others lose: places that they need, nearness that they prefer, places that are asked for (`demand`); 0 when
    nobody else asks for anything;
 6. what is no longer whole: devices in NVLink islands, then switches, root complexes, NUMA nodes, the node that were
    wholly free and are not any more;
@@ -66,6 +67,7 @@ class Part(StrEnum):
     DISTANCES = "distances"
     NODE_LOAD = "load of the node"
     NUMA_LOAD = "load of NUMA nodes"
+    CARDS = "what is lost of cards"
     DEMAND = "what others lose"
     WHOLE = "no longer whole"
     BLOCKS = "blocks"
@@ -77,8 +79,10 @@ OF_THE_NODE = frozenset({Part.NODE_LOAD, Part.BLOCKS})
 """Parts that are the same for every choice in a node, so that a search need not carry them."""
 
 
-def parts_of(profile: Profile, strategy: Strategy, parts: bool = False) -> tuple[Part, ...]:
-    """The order in which the parts of the objective count; `parts` where parts of devices are asked for."""
+def parts_of(profile: Profile, strategy: Strategy, parts: bool = False, counted: bool = False) -> tuple[Part, ...]:
+    """The order in which the parts of the objective count; `parts` where parts of devices are asked for, `counted`
+    where some devices share counters.
+    """
     first: tuple[Part, ...] = (Part.NUMA_NODES, Part.BUSY) if profile is Profile.LATENCY else ()
     if parts and first:
         # Who shares the card is the nearest neighbour.
@@ -90,7 +94,8 @@ def parts_of(profile: Profile, strategy: Strategy, parts: bool = False) -> tuple
         where = (Part.NODE_LOAD,)
     elif strategy is Strategy.SPREAD:
         where = (Part.NODE_LOAD, Part.NUMA_LOAD)
-    left = tuple(part for part in (Part.DEMAND, Part.WHOLE, Part.BLOCKS) if part not in first)
+    left = (*((Part.CARDS,) if counted else ()), Part.DEMAND, Part.WHOLE, Part.BLOCKS)
+    left = tuple(part for part in left if part not in first)
     return (*first, Part.DISTANCES, *early, *where, *left, *late, Part.PRIORITY)
 
 
@@ -193,6 +198,7 @@ def signature(
     profile: Profile = Profile.BALANCED,
     strategy: Strategy = Strategy.LEAST_FRAGMENTATION,
     least: tuple[int, ...] = (),
+    counted: bool = False,
 ) -> Signature:
     """What `requests` (of these types) with these lines ask. Every line names requests that exist, each once.
 
@@ -225,7 +231,7 @@ def signature(
         scopes=tuple(scopes),
         attributes=tuple(attributes),
         slots=tuple(slots),
-        order=parts_of(profile, strategy, any(request.share is not None for request in requests)),
+        order=parts_of(profile, strategy, any(request.share is not None for request in requests), counted),
         spread=strategy is Strategy.SPREAD,
         least=least,
     )

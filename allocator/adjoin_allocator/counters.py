@@ -17,7 +17,7 @@ from adjoin_allocator.cel import Quantity
 NANO = 9
 """Decimal places that amounts are counted in."""
 
-_ONE = 10**NANO
+_ONE = 1_000_000_000
 
 Amount = Quantity | int
 

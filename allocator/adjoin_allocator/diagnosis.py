@@ -60,6 +60,7 @@ class Group:
         free: Devices that could be given, up to exchanges of like devices, as all masks here: what a node itself has
             is in `Diagnosis.masks`.
         closed: Why it takes nothing new (class of `nodes.closed`), or "".
+        most: By request how many of the free devices it may have can be given together.
         spare: By what would help, devices that are not free for that reason.
         roomy: Enough devices, were all of them free.
         together: Enough devices are free, whatever they are wired like.
@@ -75,6 +76,7 @@ class Group:
     shape: Shape
     sort: Sort
     free: int
+    most: tuple[int, ...]
     closed: str
     spare: dict[Help, int]
     roomy: bool
@@ -155,7 +157,7 @@ def diagnose(placer: Placer, ask: Ask) -> Diagnosis:
         index=index,
         groups=groups,
         eligible=tuple(sum(g.sort.eligible[r].bit_count() * g.nodes for g in groups) for r in requests),
-        free=tuple(sum((g.sort.eligible[r] & g.free).bit_count() * g.nodes for g in groups) for r in requests),
+        free=tuple(sum(g.most[r] * g.nodes for g in groups) for r in requests),
         needed=tuple(
             request.count
             if not request.all_devices
@@ -204,7 +206,8 @@ def _group(
         positions=positions,
         shape=shape,
         sort=sort,
-        free=free,
+        free=shape.usable(free),
+        most=tuple(shape.most(free, mask) for mask in sort.eligible),
         closed=shut,
         spare=spare,
         roomy=enough(ask.signature, sort, -1),

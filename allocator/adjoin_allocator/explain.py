@@ -136,7 +136,7 @@ def _scarce(diagnosis: Diagnosis) -> Iterator[Reason]:
     parts = [group for group in diagnosis.groups if _some_free(group)]
     best = []
     for place in range(len(diagnosis.ask.requests)):
-        most = max((group.sort.eligible[place] & group.free).bit_count() for group in diagnosis.groups)
+        most = max(group.most[place] for group in diagnosis.groups)
         if most < diagnosis.needed[place] or diagnosis.ask.requests[place].all_devices:
             best.append(f"needs {_amount(diagnosis, place)}, best node has {most} free")
     wanted = " and ".join(_amount(diagnosis, place) for place in range(len(diagnosis.ask.requests)))
@@ -457,7 +457,7 @@ def _most_free(diagnosis: Diagnosis, groups: Sequence[Group]) -> str:
     """The request that falls short, with the most devices of it that one of these nodes has free."""
     requests = diagnosis.ask.requests
     for place, request in enumerate(requests):
-        most = max((group.sort.eligible[place] & group.free).bit_count() for group in groups)
+        most = max(group.most[place] for group in groups)
         if most < diagnosis.needed[place]:
             name = f" {request.name}" if len(requests) > 1 else ""
             return f" (max {most} of {diagnosis.needed[place]}{name})"

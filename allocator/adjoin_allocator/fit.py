@@ -143,6 +143,7 @@ class Fitter:
         if answer is None:
             shape, sort, free = state
             answer = self.fit(form, (shape, sort.bare or sort, free))
+            free = shape.usable(free)
             if isinstance(answer, Fit):
                 certain = [stake for stake in sort.stakes if not _decides(stake, sort, free)]
                 least = _losses(form.signature, shape, sort, certain, free, answer.taken)
@@ -153,13 +154,14 @@ class Fitter:
 
     def weigh(self, form: Form, state: State, bound: Fit) -> Fit:
         """The best choice where others want something, given its bound."""
-        shape, sort, free = state
+        shape, sort, _ = state
+        free = shape.usable(state[2])
         stakes = [
             (tuple(mask & free for mask in masks), counts, price)
             for masks, counts, price in sort.stakes
             if places(masks, counts, free) and _decides((masks, counts, price), sort, free)
         ]
-        found = self._solve(form, shape, sort, free, tuple(stakes))
+        found = self._solve(form, shape, sort, state[2], tuple(stakes))
         fit = found if isinstance(found, Fit) else bound
         loss = _losses(form.signature, shape, sort, sort.stakes, free, fit.taken)
         objective = _with(form.signature, fit.objective, loss)
@@ -174,8 +176,8 @@ class Fitter:
         The choice of the bound is the best one if it comes to what `equal` comes to: every choice that does is as good
         without others too, and of these the bound's is the first in stable order.
         """
-        shape, sort, free = state
-        loss = _losses(form.signature, shape, sort, sort.stakes, free, bound.taken)
+        shape, sort, _ = state
+        loss = _losses(form.signature, shape, sort, sort.stakes, shape.usable(state[2]), bound.taken)
         objective = _with(form.signature, bound.objective, loss)
         if not isinstance(equal, Fit) or not equal.exact or objective != equal.objective:
             return self.weigh(form, state, bound)
@@ -185,7 +187,7 @@ class Fitter:
 
     def fits(self, form: Form, state: State) -> bool:
         """Whether there is a choice at all. Only a claim with Required lines needs a search for that."""
-        if not form.bound:
+        if not form.bound and state[0].counters is None:
             return enough(form.signature, state[1], state[2])
         return isinstance(self.fit(form, state), Fit)
 
@@ -217,14 +219,18 @@ class Fitter:
         self._localities.clear()
         self._kept = 0
 
-    def _solve(self, form: Form, shape: Shape, sort: Sort, free: int, stakes: tuple[Stake, ...] = ()) -> Fit | Misfit:
-        signature = form.signature
+    def _solve(self, form: Form, shape: Shape, sort: Sort, state: int, stakes: tuple[Stake, ...] = ()) -> Fit | Misfit:
+        signature, free = form.signature, shape.usable(state)
         if not signature.kinds:
             # Host resources alone: every node will do, and no device is taken.
             return Fit(_objective(signature, shape, free, 0, (0,) * signature.carried), (), 0, 0)
         if not enough(signature, sort, free):
             return Misfit(Obstacle.COUNT)
         counts = needed(signature, sort.eligible)
+        if shape.counters is not None and any(
+            shape.most(state, mask) < count for mask, count in zip(sort.eligible, counts, strict=True)
+        ):
+            return Misfit(Obstacle.COUNT)
         best: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
         states, limit = 0, WEIGHED_LIMIT if stakes else STATE_LIMIT
         for allowed in _shared(signature, sort, free, counts):
@@ -232,14 +238,15 @@ class Fitter:
             for excluded in _witnesses(signature, shape.wiring, allowed):
                 tree = self._tree(form, shape, allowed, excluded)
                 try:
-                    found, seen = tree.search(shape, sort, narrowed, counts, free, stakes, limit - states)
+                    found, seen = tree.search(shape, sort, narrowed, counts, state, stakes, limit - states)
                 except SearchLimit:
                     return Misfit(Obstacle.LIMIT, limit)
                 states += seen
                 if found is not None and (best is None or found < best):
                     best = found
         if best is None:
-            return Misfit(Obstacle.LINES, states)
+            # Where no line could be in the way, requests need more of the counters together than there is.
+            return Misfit(Obstacle.LINES if form.bound or shape.counters is None else Obstacle.COUNT, states)
         _, parts, masks = best
         taken = 0
         for mask in masks:
@@ -252,7 +259,7 @@ class Fitter:
         if tree is None:
             if len(self._trees) >= self._bound // 16:
                 self._trees.clear()
-            tree = self._trees[key] = _Tree(form.signature, shape.wiring, allowed, excluded)
+            tree = self._trees[key] = _Tree(form.signature, shape, allowed, excluded)
         return tree
 
 
@@ -355,11 +362,9 @@ def _witnesses(signature: Signature, wiring: Wiring, allowed: Sequence[int]) -> 
 class _Tree:
     """A signature on a wiring, for some candidates: its relations as a tree, and the search on it."""
 
-    def __init__(
-        self, signature: Signature, wiring: Wiring, allowed: tuple[int, ...], excluded: tuple[int, ...]
-    ) -> None:
+    def __init__(self, signature: Signature, shape: Shape, allowed: tuple[int, ...], excluded: tuple[int, ...]) -> None:
         self.signature = signature
-        self.wiring = wiring
+        self.wiring = wiring = shape.wiring
         self._banned: dict[Term, list[tuple[Scope, Mode, int]]] = {}
         for line, lacking in zip(signature.scopes, excluded, strict=True):
             if line.required and line.mode is not Mode.OFF:
@@ -379,6 +384,8 @@ class _Tree:
             for scope in (Scope.NUMA_NODE, Scope.PCIE_ROOT, Scope.PCIE_SWITCH)
         ]
         islands += [_island_relation(mask, wiring.islands[Scope.NVLINK]) for mask in dict.fromkeys(allowed)]
+        if shape.counters is not None:
+            islands.insert(0, _island_relation(everybody, shape.counters.cards))
         relations += [relation for relation in islands if relation.codes]
         # What is easiest to carry along gives way first: an island costs a counter, a clique the devices below a
         # vertex, a pairing all its devices up to the end.
@@ -418,7 +425,7 @@ class _Tree:
         sort: Sort,
         candidates: tuple[int, ...],
         counts: tuple[int, ...],
-        free: int,
+        state: int,
         stakes: tuple[Stake, ...],
         limit: int,
     ) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]] | None, int]:
@@ -427,6 +434,8 @@ class _Tree:
         Raises:
             SearchLimit: More than `limit` states.
         """
+        free, counters = shape.usable(state), shape.counters
+        losses = () if counters is None else tuple(counters.losses(state))
         everybody = 0
         for mask in candidates:
             everybody |= mask
@@ -443,6 +452,7 @@ class _Tree:
                 Part.BUSY: (shape.size,),
                 Part.DISTANCES: (8 * pairs, 2 * finest * pairs) * len(self.signature.slots),
                 Part.NUMA_LOAD: (LOAD_UNIT * total,),
+                Part.CARDS: (sum(price for _, price in losses),),
                 Part.DEMAND: (sum(price * places(masks, counts_, free) for masks, counts_, price in stakes),),
                 Part.WHOLE: (shape.size,) * len(ISLAND_SCOPES),
                 Part.WASTE: ((max(shape.performance, default=0) - least) * total,),
@@ -461,6 +471,8 @@ class _Tree:
             for mask in self.wiring.islands[scope]
             if not mask & ~free and mask & everybody
         ]
+        if Part.CARDS in order:
+            broken += [(mask, price << packed.shifts[Part.CARDS][0]) for mask, price in losses]
         if Part.NUMA_LOAD in order:
             for at in linear:
                 linear[at] += load[at] << packed.shifts[Part.NUMA_LOAD][0]
@@ -496,6 +508,7 @@ class _Tree:
                 once=tuple(_once(self.signature, sort.values)),
                 size=shape.size,
                 limit=limit,
+                budgets=() if counters is None else tuple(counters.left(state)),
             )
         )
         if found is None:

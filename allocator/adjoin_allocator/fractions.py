@@ -149,7 +149,8 @@ class Appraiser:
         stock = self.stock
         opened, fresh = self._keys(self._valuation(), wish, slice(None))
         limit = stock.shares[stock.share_at[wish.share]].max_devices
-        if limit is not None and stock.in_mode[stock.share_at[wish.share]] + wish.parts > limit:
+        # Whether it may divide as many as it takes of one node, that node is asked.
+        if limit is not None and not stock.openings(wish.share):
             fresh = np.full_like(fresh, _FAR)
             if stock.in_mode[stock.share_at[wish.share]] > limit:
                 opened = fresh
@@ -272,7 +273,8 @@ class Appraiser:
             else:
                 usable = whole
                 if mask is not None and count:
-                    usable = sum(each for each, card in zip(mask[position].tolist(), standing, strict=True) if card == 1)
+                    may = zip(mask[position].tolist(), standing, strict=True)
+                    usable = sum(each for each, card in may if card == 1)
                 if usable < count:
                     yield position, _NEVER
                     continue
@@ -382,6 +384,9 @@ class Appraiser:
         whole ones.
         """
         stock, part, share = self.stock, wish.of_each, self.stock.share_at[wish.share]
+        if not stock.classes:
+            nothing = np.full(stock.standing[rows].shape, _FAR, dtype=np.int64)
+            return nothing, nothing
         if stock.cut[share]:
             return self._cut_keys(wish, share, rows)
         key = self._table(valuation, wish, share)[0][stock.place[rows]]

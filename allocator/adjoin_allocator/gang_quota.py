@@ -20,7 +20,7 @@ def affordable_parts(gang: Gang, affordable: Callable[[Cost], bool]) -> Iterator
     """
     found: list[tuple[int, int]] = []
     for at in range(len(gang.asks)):
-        costs = [least_cost(ask.requests) for ask in gang.asks[at:]]
+        costs = [least_cost(ask.requests, ask.portions) for ask in gang.asks[at:]]
         kinds = {kind for cost in costs for kind in cost}
         dearest = {kind: max(cost.get(kind, 0) for cost in costs) for kind in kinds}
 

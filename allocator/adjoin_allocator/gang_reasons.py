@@ -205,7 +205,7 @@ class _Teller:
     def _empty(self) -> dict[int, int]:
         """What would be free too, were nothing given out."""
         ledger = self.desk.placer.ledger.pools[self.gang.claim.pool]
-        taken = {at: view.offered & ~ledger.free[at] for at, view in enumerate(ledger.index.views)}
+        taken = {at: view.offered & ~ledger.open[at] for at, view in enumerate(ledger.index.views)}
         mine = self._mine()
         return {at: mask & ~mine.get(at, 0) for at, mask in taken.items() if mask & ~mine.get(at, 0)}
 

@@ -130,7 +130,7 @@ class Headcount:
         if found is None:
             pool, found = self._pool, 0
             if position not in pool.index.closed:
-                needs, free = self._needs[self._class_of[position]], pool.free[position]
+                needs, free = self._needs[self._class_of[position]], pool.open[position]
                 found = needs.replicas(free | mask & self._offered(position)) - needs.replicas(free)
             self._known[position, mask] = found
         return found

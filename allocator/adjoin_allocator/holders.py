@@ -15,6 +15,7 @@ from adjoin_allocator.model import Claim, ClaimUID, PlacedReplica, PlacedShare, 
 from adjoin_allocator.nodes import PoolIndex, Shape
 from adjoin_allocator.tenancy import WHOLE, Cost, Usage, part_cost
 from adjoin_allocator.terms import Reclaim
+from adjoin_allocator.topology import bits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,6 +43,18 @@ def preempts(pool: Pool) -> bool:
 
 COSTS = 4096
 """Sets of devices of which it is remembered what they cost."""
+
+
+def _cost_of(shape: Shape, mask: int) -> Cost:
+    """Whole devices cost what they are; a partition that a driver publishes its largest part of the card."""
+    cost: dict[str, int] = {}
+    for kind, devices in shape.kinds.items():
+        here = devices & mask
+        if here and shape.counters is None:
+            cost[kind] = here.bit_count() * WHOLE
+        elif here and shape.counters is not None:
+            cost[kind] = sum(shape.counters.portions[device] for device in bits(here))
+    return cost
 
 
 class Holders:
@@ -102,11 +115,7 @@ class Holders:
         if known is None:
             if len(self._costs) >= COSTS:
                 self._costs.clear()
-            known = self._costs[view.shape, mask] = {
-                kind: number * WHOLE
-                for kind, devices in view.shape.kinds.items()
-                if (number := (devices & mask).bit_count())
-            }
+            known = self._costs[view.shape, mask] = _cost_of(view.shape, mask)
         if not parts:
             return known
         cost = dict(known)

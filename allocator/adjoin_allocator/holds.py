@@ -99,10 +99,16 @@ class Holds:
         counts: dict[str, dict[str, int]] = {}
         for pool, helds in self._pools.items():
             here = counts.setdefault(pool, {})
+            ledger = self._ledger.pools[pool]
+            index, before = ledger.index, ledger.counts()
             for held in list(helds):
                 for position, mask in held.taken.items():
-                    devices = self._ledger.pools[pool].index.views[position].devices
+                    devices = index.views[position].devices
                     for bit in bits(mask):
                         here[devices[bit].kind] = here.get(devices[bit].kind, 0) + 1
                 self.drop(held)
+            if index.counted:
+                # A card of which some is held counts once, under each of its names.
+                freed = ((kind, now.free - before[kind].free) for kind, now in ledger.counts().items())
+                counts[pool] = {kind: number for kind, number in freed if number}
         return counts

@@ -137,13 +137,13 @@ class Hosts:
             else node.memory_bytes - node.memory_used_bytes - memory
         )
         rooms.busy[position] = node is not None and (
-            _most(node.cpu_load_milli, node.cpu_milli) or _most(node.memory_load_bytes, node.memory_bytes)
+            most(node.cpu_load_milli, node.cpu_milli) or most(node.memory_load_bytes, node.memory_bytes)
         )
         rooms.full[position] = node is not None and (
-            _most(node.cpu_used_milli + cpu, node.cpu_milli)
-            or _most(node.memory_used_bytes + memory, node.memory_bytes)
+            most(node.cpu_used_milli + cpu, node.cpu_milli) or most(node.memory_used_bytes + memory, node.memory_bytes)
         )
 
 
-def _most(used: int | None, there: int | None) -> bool:
+def most(used: int | None, there: int | None) -> bool:
+    """Whether so much is in use of what is there that it counts as loaded; not where either is unknown."""
     return used is not None and there is not None and used * 100 >= there * LOADED

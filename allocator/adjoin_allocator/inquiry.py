@@ -367,7 +367,7 @@ _BARS = {
 def may_evict(books: Books, claim: Claim, holder: Claim) -> tuple[bool, str]:
     """Whether `claim` may have `holder` evicted, and why, or why not, by the rules that preemption goes by."""
     members = max(1, (claim.gang_min or 1) - sum(one.index in claim.members for one in claim.placed))
-    need = {kind: milli * members for kind, milli in least_cost(claim.requests).items()}
+    need = {kind: milli * members for kind, milli in least_cost(claim.requests, books.accounts.portions).items()}
     law, accounts, pool = Law(books.field, claim, need), books.accounts, books.accounts.pool
     bar = law.bar(holder)
     if bar is Bar.YOUNG:

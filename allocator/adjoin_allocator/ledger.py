@@ -45,7 +45,7 @@ from adjoin_allocator.pool_ledger import PoolLedger
 from adjoin_allocator.results import Placement
 from adjoin_allocator.rulebook import clash
 from adjoin_allocator.snapshot import Claims, Snapshot, path
-from adjoin_allocator.tenancy import WHOLE, Accounts, Cost, added
+from adjoin_allocator.tenancy import Accounts, Cost, added
 from adjoin_allocator.terms import HoldKind, ReplicaState
 from adjoin_allocator.topology import bits
 
@@ -270,11 +270,13 @@ class Ledger:
             found = self._nodes.locate(each.id)
             if found is not None:
                 index, position, bit = found
+                holders = self.holders[index.pool.name]
                 if each.share is None:
-                    kind = index.views[position].devices[bit].kind
-                    cost[kind] = cost.get(kind, 0) + WHOLE
+                    whole = holders.cost(position, 1 << bit)
+                    for kind, milli in whole.items():
+                        cost[kind] = cost.get(kind, 0) + milli
                     continue
-                for kind, milli in self.holders[index.pool.name].cost(position, 0, ((bit, each.share),)).items():
+                for kind, milli in holders.cost(position, 0, ((bit, each.share),)).items():
                     cost[kind] = cost.get(kind, 0) + milli
         return cost
 
@@ -296,7 +298,7 @@ class Ledger:
         capacity: dict[str, int] = {}
         for (kind, _), count in index.tally.items():
             capacity[kind] = capacity.get(kind, 0) + count
-        return Accounts(index.pool, capacity, self.holders[pool].usage)
+        return Accounts(index.pool, capacity, self.holders[pool].usage, index.portions)
 
     def checkpoint(self) -> int:
         """A mark to `roll_back` to; equal marks mean that nothing has changed between them."""

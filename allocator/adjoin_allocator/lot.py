@@ -181,8 +181,8 @@ class Lot:
         self.at.setdefault(other.spot.position, []).append(other)
 
     def free(self, position: int) -> int:
-        """What would be free on a node if nothing movable was there."""
-        mask = self.nodes.free[position]
+        """What would be free on a node if nothing movable was there, as part of a state."""
+        mask = self.nodes.open[position]
         for unit in self.at.get(position, ()):
             mask |= unit.place.fit.taken
         return mask

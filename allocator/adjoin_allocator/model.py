@@ -129,6 +129,31 @@ class Node:
     memory_load_bytes: int | None = None
 
 
+Counted = Mapping[str, Mapping[str, Quantity]]
+"""Amounts by counter set and counter."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestPolicy:
+    """In which amounts a capacity may be consumed (`requestPolicy` of a capacity, KEP-5075); whole numbers.
+
+    Either `values` or the range counts, which Kubernetes sees to; without both every amount will do.
+
+    Attributes:
+        default: What is consumed where nothing is asked for; None: all of it.
+        values: The amounts that there are, ascending; what is asked for is rounded up to the next of them.
+        least: The least amount of a range, or None.
+        most: The greatest, or None.
+        step: Amounts are `least` and whole steps above it; None: any.
+    """
+
+    default: int | None = None
+    values: tuple[int, ...] = ()
+    least: int | None = None
+    most: int | None = None
+    step: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
     """One device of one DevicePool on one node. Satisfies the evaluator's `DeviceView`.
@@ -147,6 +172,12 @@ class Device:
         standing: Whether it can be given out now.
         standing_detail: For a standing other than Offered, why, in words for a message (`taint gpu.nvidia.com/xid=31`).
         allow_multiple_allocations: As the driver publishes it.
+        policies: In which amounts its capacities may be consumed where it may be in several allocations, by fully
+            qualified name; any amount will do of one that has none.
+        consumes: What it takes of the driver's counters while somebody has it, by counter set and counter.
+        counters: What those counter sets hold in all, likewise; a set that is not in it holds as much as the greatest
+            of its devices takes.
+        outside: What is taken of them by holders of devices that are not in the inventory.
     """
 
     id: DeviceID
@@ -162,6 +193,10 @@ class Device:
     standing: Standing = Standing.OFFERED
     standing_detail: str = ""
     allow_multiple_allocations: bool = False
+    policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
+    consumes: Counted = field(default_factory=dict)
+    counters: Counted = field(default_factory=dict)
+    outside: Counted = field(default_factory=dict)
 
     @property
     def driver(self) -> str:
@@ -445,15 +480,38 @@ class PlacedShare:
     vf: int | None = None
 
 
+class CounterUse(NamedTuple):
+    """How much is taken of one counter."""
+
+    counter: str
+    amount: int
+
+
+class SetUse(NamedTuple):
+    """What is taken of a counter set, by counter in order."""
+
+    counter_set: str
+    uses: tuple[CounterUse, ...]
+
+
+Consumed = tuple[SetUse, ...]
+"""What is taken of counter sets, these in order."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlacedDevice:
     """A device that a replica holds, whole or in part, under the request it was given for (`gpu`, or `gpu/half` for an
-    alternative)."""
+    alternative).
+
+    Attributes:
+        consumed: What it takes of the driver's counters, as it was when it was given.
+    """
 
     request: str
     id: DeviceID
     hardware_id: str = ""
     share: PlacedShare | None = None
+    consumed: Consumed = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ def _count_edits(placer: Placer, ask: Ask) -> Iterator[Edit]:
     states = placer.open_states(ask)
     edits: list[tuple[int, int, Edit]] = []
     for at, request in enumerate(ask.requests):
-        most = max(((sort.eligible[at] & free).bit_count() for _, sort, free in states), default=0)
+        most = max((shape.most(free, sort.eligible[at]) for shape, sort, free in states), default=0)
         for count in range(min(most, request.count - 1 if not request.all_devices else most), 0, -1):
             asked = "all" if request.all_devices else str(request.count)
             words = f"fits with count {count} instead of {asked} in request {label(request)}"

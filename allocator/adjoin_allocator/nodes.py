@@ -11,10 +11,11 @@ two snapshots is not looked at again. Keeping them changes speed and nothing els
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar, cast
 
+from adjoin_allocator.budgets import MILLI, Counters, counters_key
 from adjoin_allocator.cel import AttributeScalar, Selector
 from adjoin_allocator.demand import Bundle, Demand, Stake, Want, bundles, stakes
 from adjoin_allocator.model import Device, DeviceID, Node, Pool, natural_key
@@ -22,7 +23,7 @@ from adjoin_allocator.results import Mismatch
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.symmetry import Symmetry, symmetry
-from adjoin_allocator.terms import Standing
+from adjoin_allocator.terms import DeviceState, Standing
 from adjoin_allocator.topology import Wiring, attribute_values, bits, wire
 
 
@@ -35,17 +36,35 @@ class Shape:
         kinds: By device name the mask of its devices.
         performance: By device.
         priority: By device.
+        counters: What devices share counters, or None. A state of such a node says more than which devices are free.
     """
 
     wiring: Wiring
     kinds: Mapping[str, int]
     performance: tuple[int, ...]
     priority: tuple[int, ...]
+    counters: Counters | None = None
 
     @property
     def size(self) -> int:
         """Number of devices."""
         return self.wiring.size
+
+    def usable(self, state: int) -> int:
+        """The devices of a state that can be given now, each for itself: all of them where nothing is shared."""
+        return state if self.counters is None else self.counters.usable(state)
+
+    def only(self, state: int, mask: int) -> int:
+        """The state in which of all devices that can be given only these are left, and nobody has the others."""
+        return state & mask if self.counters is None else self.counters.only(state, mask)
+
+    def most(self, state: int, mask: int) -> int:
+        """How many of these devices can be given together, whatever they are wired like."""
+        return (state & mask).bit_count() if self.counters is None else self.counters.most(state, mask)
+
+    def rivals(self, mask: int) -> int:
+        """These devices and those that cannot be had beside them for sure."""
+        return mask if self.counters is None else self.counters.rivals(mask)
 
 
 Value = tuple[type, AttributeScalar]
@@ -76,7 +95,8 @@ class Sort:
 
 
 State = tuple[Shape, Sort, int]
-"""Nodes of one state are the same node for a choice: shape, sort and mask of free devices."""
+"""Nodes of one state are the same node for a choice: shape, sort and mask of free devices (where the shape has
+counters, as `budgets` says: `Shape.usable` has those that can be given)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +122,10 @@ class Question:
     having: tuple[Having, ...] = ()
 
 
-Tally = tuple[tuple[str, Standing, int], ...]
+Counting = Standing | DeviceState
+"""As what a device counts: how it stands, or in whose hands it is."""
+
+Tally = tuple[tuple[str, Counting, int], ...]
 
 Layout = Mapping[tuple[str, int, str], int]
 """Where a device stands among those of a node, by driver, number of its DRA pool on the node, and name. Nodes whose
@@ -143,6 +166,9 @@ class Bits(Mapping[DeviceID, int]):
 
 _STANDINGS = tuple(Standing)
 
+IDLE = (Standing.UNHEALTHY, Standing.WITHHELD, Standing.UNGUARDED, Standing.MISSING)
+"""Standings of devices that take no counters while nobody has them."""
+
 _Interned = TypeVar("_Interned", bound=Hashable)
 
 FEW = 4
@@ -182,6 +208,8 @@ class NodeView:
     mismatch: Mismatch | None
     whole: int
     """All devices."""
+    idle: int = 0
+    """Devices that may not be given and take no counters either while nobody has them."""
     _known: _Looks | None = None
 
     @property
@@ -189,6 +217,43 @@ class NodeView:
         if self._known is None:
             self._known = _Looks()
         return self._known
+
+    def state(self, held: int) -> int:
+        """The node's part of a state where somebody has these devices."""
+        if self.shape.counters is None:
+            return self.offered & ~held
+        return (self.offered & ~held) | (self.idle & ~held) << self.shape.size
+
+    def counted(self, held: int, back: int) -> Tally:
+        """As what the node's devices count where somebody has `held`, and `back` of them are on their way back: where
+        devices share counters, those of one name on one card are one.
+        """
+        counters = self.shape.counters
+        assert counters is not None, "devices are counted one by one where nothing is shared"
+        found: Counter[tuple[str, Counting]] = Counter()
+        usable = counters.usable(self.state(held))
+        alone = self.whole & ~sum(counters.cards)
+        for card in (*counters.cards, *(1 << at for at in bits(alone))):
+            for kind, mask in self.shape.kinds.items():
+                if mask & card:
+                    found[kind, self._counting(card, mask & card, held & card, back, usable)] += 1
+        return tuple((kind, stand, number) for (kind, stand), number in found.items())
+
+    def _counting(self, card: int, mine: int, held: int, back: int, usable: int) -> Counting:
+        missing = self.standing[Standing.MISSING]
+        if not mine & ~missing:
+            return Standing.MISSING
+        if held & ~missing or held & mine:
+            return DeviceState.ALLOCATED if held & ~back else DeviceState.RELEASING
+        if mine & usable:
+            return Standing.OFFERED
+        kept = card if not held and mine & self.offered else mine
+        if kept & self.standing[Standing.QUARANTINED]:
+            return Standing.QUARANTINED
+        if held or mine & self.offered:
+            # What keeps it from being given is in the hands of somebody who is not in the inventory.
+            return DeviceState.ALLOCATED
+        return next(stand for stand, mask in self.standing.items() if mask & mine & ~missing)
 
     def eligible(self, kind: str, selectors: tuple[Selector, ...]) -> int:
         """Devices of that name that every selector matches, whoever holds them and however they stand."""
@@ -256,21 +321,34 @@ class PoolIndex:
         tally: Devices by name and standing, whoever holds them.
         shapes: All shapes that occur.
         uneven: Positions of nodes that have a device which is not offered.
+        counted: Some devices share counters.
+        portions: By device name the least that a device of it costs, in thousandths, where that is less than a whole.
     """
 
     pool: Pool
     views: tuple[NodeView, ...]
     position: Mapping[str, int]
     closed: Mapping[int, tuple[str, str]]
-    tally: Mapping[tuple[str, Standing], int]
+    tally: Mapping[tuple[str, Counting], int]
     mismatches: tuple[Mismatch, ...]
     shapes: frozenset[Shape]
     uneven: frozenset[int]
+    counted: bool = False
+    portions: tuple[tuple[str, int], ...] = ()
 
     @property
     def odd(self) -> frozenset[int]:
         """Positions of nodes that are closed or have a device which is not offered."""
         return self.uneven | self.closed.keys()
+
+
+def _portions(shapes: Iterable[Shape]) -> tuple[tuple[str, int], ...]:
+    least: dict[str, int] = {}
+    for shape in shapes:
+        for kind, mask in shape.kinds.items():
+            each = (shape.counters.portions[at] for at in bits(mask)) if shape.counters is not None else iter(())
+            least[kind] = min(least.get(kind, MILLI), min(each, default=MILLI))
+    return tuple((kind, milli) for kind, milli in sorted(least.items()) if milli < MILLI)
 
 
 GONE = "gone"
@@ -423,6 +501,9 @@ class Nodes:
 
     def symmetry(self, shape: Shape) -> Symmetry:
         """Which devices of a shape can be exchanged."""
+        if shape.counters is not None:
+            # Partitions of a card are told apart by what they leave of it.
+            return Symmetry(shape.size, ())
         found = self._symmetries.get(shape)
         if found is None:
             if len(self._symmetries) >= SHAPES:
@@ -507,14 +588,16 @@ class Nodes:
                 shut[place] = why
         if old is not None and old.pool is pool and old.closed == shut and old.views == ordered:
             return old
-        tally: Counter[tuple[str, Standing]] = Counter()
+        tally: Counter[tuple[str, Counting]] = Counter()
         for part, times in Counter(view.tally for view in ordered).items():
             for kind, standing, count in part:
                 tally[kind, standing] += count * times
         mismatches = tuple(view.mismatch for view in ordered if view.mismatch is not None)
         shapes = frozenset(view.shape for view in ordered)
         uneven = frozenset(place for place, view in enumerate(ordered) if view.offered != view.whole)
-        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes, uneven)
+        counted = any(shape.counters is not None for shape in shapes)
+        portions = _portions(shapes) if counted else ()
+        return PoolIndex(pool, ordered, position, shut, tally, mismatches, shapes, uneven, counted, portions)
 
     def _compile(self, name: str, pool: Pool, beside: tuple[Device, ...]) -> NodeView:
         devices = tuple([device for device in beside if device.device_pool == pool.name])
@@ -547,7 +630,10 @@ class Nodes:
             ),
             mismatch=mismatch,
             whole=(1 << len(devices)) - 1,
+            idle=sum(by_standing[stand] for stand in IDLE),
         )
+        if view.shape.counters is not None:
+            view.tally = self._same(view.counted(0, 0))
         for place in {(device.id.driver, device.id.pool) for device in devices}:
             known = self._where.get(place, ())
             if len(known) < FEW:
@@ -584,10 +670,12 @@ class Nodes:
     def _shape(self, wiring: Wiring, kinds: Mapping[str, int], devices: tuple[Device, ...]) -> Shape:
         performance = tuple(device.performance for device in devices)
         priority = tuple(device.priority for device in devices)
-        key = (wiring, tuple(sorted(kinds.items())), performance, priority)
+        shared = counters_key(devices)
+        key = (wiring, tuple(sorted(kinds.items())), performance, priority, shared)
         shape = self._shapes.get(key)
         if shape is None:
             if len(self._shapes) >= SHAPES:
                 self._shapes.clear()
-            shape = self._shapes[key] = Shape(wiring, kinds, performance, priority)
+            counters = None if shared is None else Counters(*shared)
+            shape = self._shapes[key] = Shape(wiring, kinds, performance, priority, counters)
         return shape

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from adjoin_allocator.alternatives import label
+from adjoin_allocator.budgets import consumed_by
 from adjoin_allocator.fit import Fitter
 from adjoin_allocator.model import Device, PlacedDevice, PlacedShare
 from adjoin_allocator.nodes import Shape
@@ -37,7 +38,7 @@ class Outline:
         """The choice on a node with these devices."""
         return tuple(
             [
-                PlacedDevice(told, (device := devices[place]).id, device.hardware_id, share)
+                PlacedDevice(told, (device := devices[place]).id, device.hardware_id, share, consumed_by(device))
                 for told, place, share in self.rows
             ]
         )

@@ -159,7 +159,8 @@ class Packing:
                 each = part(request.share, share).times(copies(request))
                 cards = request.count // copies(request)
                 stock = self._placer.ledger.parts.appraiser(ask.pool, request.kind).stock
-                weight += cards * min(rule.size(each) for rule in stock.rules[stock.share_at[share.name]])
+                sizes = [rule.size(each) for rule in stock.rules[stock.share_at[share.name]]]
+                weight += cards * min(sizes, default=MILLI)
             else:
                 weight += cards * MILLI
             lines.append(_Line(request, share, cards, each))

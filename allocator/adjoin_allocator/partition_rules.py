@@ -266,9 +266,18 @@ class PartitionRule(CardRule):
         if self.share.layout:
             found = arrange(self.geometry, self.share.layout)
             return found.text if isinstance(found, Refusal) else ""
-        unknown = [name for name in self.share.profiles if name not in self.geometry.profiles]
-        known = ", ".join(self.geometry.profiles)
-        return f"profile {', '.join(unknown)} unknown: there are {known}" if unknown else ""
+        unknown = self.unknown()
+        return self.stranger(unknown) if len(unknown) == len(self.share.profiles) else ""
+
+    def unknown(self) -> list[str]:
+        """Profiles that may be made on demand, of which this class of card has none."""
+        known = {} if self.geometry is None else self.geometry.profiles
+        return [name for name in self.share.profiles if name not in known]
+
+    def stranger(self, unknown: Iterable[str]) -> str:
+        """That the card does not have these profiles, in words."""
+        known = "" if self.geometry is None else ", ".join(self.geometry.profiles)
+        return f"profile {', '.join(unknown)} unknown: there are {known}"
 
     def told(self, use: Use) -> str:
         """What a card has left, in words."""

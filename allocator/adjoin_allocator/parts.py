@@ -364,6 +364,10 @@ def _row(parts: _PoolParts, side: _Side, stock: Stock, rooms: Rooms, position: i
     """What a node has: free cards, parts in use, and what is left of the host."""
     masks, columns = parts.masks, side.columns[position]
     free = masks.free[position]
+    counters = masks.index.views[position].shape.counters
+    if counters is not None:
+        # A partition that a driver publishes is given as it is; only whole cards are divided.
+        free &= counters.whole
     if side.straight[position]:
         free &= (1 << len(columns)) - 1
     else:

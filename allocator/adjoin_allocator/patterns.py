@@ -61,15 +61,15 @@ def patterns(fitter: Fitter, form: Form, state: State, bound: int, meter: Meter)
     counts = needed(form.signature, sort.eligible)
     eligible = 0
     for mask in sort.eligible:
-        eligible |= mask & free
+        eligible |= mask & shape.usable(free)
     if not all(counts) or eligible.bit_count() < sum(counts):
         return [], True
     found: dict[int, Pattern] = {}
     complete = True
     if comb(eligible.bit_count(), sum(counts)) <= bound:
-        tried: Iterable[Fit] = _all(fitter, form, (shape, sort, eligible), sum(counts), meter)
+        tried: Iterable[Fit] = _all(fitter, form, state, eligible, sum(counts), meter)
     else:
-        tried = _nearest(fitter, form, (shape, sort, eligible), meter)
+        tried = _nearest(fitter, form, state, eligible, meter)
     for fit in tried:
         if fit.taken in found:
             continue
@@ -81,13 +81,13 @@ def patterns(fitter: Fitter, form: Form, state: State, bound: int, meter: Meter)
     return ordered, complete and meter.left >= 0
 
 
-def _all(fitter: Fitter, form: Form, state: State, count: int, meter: Meter) -> Iterator[Fit]:
+def _all(fitter: Fitter, form: Form, state: State, eligible: int, count: int, meter: Meter) -> Iterator[Fit]:
     """Every set of so many devices that will do."""
     shape, sort, free = state
-    for chosen in combinations([1 << bit for bit in bits(free)], count):
+    for chosen in combinations([1 << bit for bit in bits(eligible)], count):
         if not meter.spend():
             return
-        answer = _look(fitter, form, (shape, sort, sum(chosen)), meter)
+        answer = _look(fitter, form, (shape, sort, shape.only(free, sum(chosen))), meter)
         if answer is not None:
             yield answer
 
@@ -102,7 +102,7 @@ def _look(fitter: Fitter, form: Form, state: State, meter: Meter) -> Fit | None:
     return None
 
 
-def _nearest(fitter: Fitter, form: Form, state: State, meter: Meter) -> Iterator[Fit]:
+def _nearest(fitter: Fitter, form: Form, state: State, eligible: int, meter: Meter) -> Iterator[Fit]:
     """First the best choices that go together, one after the other; then the best without each of the devices of those
     found, and so on, the nearest first.
 
@@ -117,12 +117,12 @@ def _nearest(fitter: Fitter, form: Form, state: State, meter: Meter) -> Iterator
         if left in known or not meter.spend():
             return None
         known.add(left)
-        fit = _look(fitter, form, (shape, sort, left), meter)
+        fit = _look(fitter, form, (shape, sort, shape.only(free, left)), meter)
         if fit is not None:
             heappush(queue, (distances(form.signature, fit.objective), len(known), left, fit))
         return fit
 
-    left, fit = free, look(free)
+    left, fit = eligible, look(eligible)
     while fit is not None:
         yield fit
         left &= ~fit.taken

@@ -34,6 +34,7 @@ class Ask:
         form: All that decides a choice but the selectors.
         question: What decides which devices are eligible.
         host: What the replica's pod needs beside its devices.
+        portions: By device name the least that a device costs, where that is less than a whole one.
     """
 
     pool: str
@@ -43,6 +44,7 @@ class Ask:
     question: Question
     profile: Profile = Profile.BALANCED
     host: HostAsk = NOTHING
+    portions: tuple[tuple[str, int], ...] = ()
 
     @property
     def signature(self) -> Signature:
@@ -131,7 +133,8 @@ class Placer:
 
     def read(self, pool: Pool, claim: Claim) -> Reading:
         """Reads a claim of a pool."""
-        key = (pool.name, claim.requests, claim.affinity, claim.host, claim.profile)
+        index = self.ledger.pools[pool.name].index
+        key = (pool.name, claim.requests, claim.affinity, claim.host, claim.profile, index.counted, index.portions)
         known = self._readings.get(key)
         if known is not None and known.pool is pool:
             return known
@@ -157,13 +160,15 @@ class Placer:
     ) -> Ask:
         """Compiles what is asked, one way of serving each request. It must be valid (`flaw` says None)."""
         least = self._least(pool, requests)
-        key = (pool.name, pool.devices, pool.strategy, requests, affinity, profile, least, host)
+        index = self.ledger.pools[pool.name].index
+        counters = index.counted, index.portions
+        key = (pool.name, pool.devices, pool.strategy, requests, affinity, profile, least, host, counters)
         known = self._asks.get(key)
         if known is not None:
             return known
         types = {name.name: name.type for name in pool.devices}
         kinds = [types[request.kind] for request in requests]
-        wanted = signature(requests, kinds, affinity, profile, pool.strategy, least)
+        wanted = signature(requests, kinds, affinity, profile, pool.strategy, least, index.counted)
         if len(self._asks) >= ASKS:
             self._asks.clear()
             self._readings.clear()
@@ -178,6 +183,7 @@ class Placer:
             ),
             profile=profile,
             host=host,
+            portions=index.portions,
         )
         return ask
 
@@ -271,7 +277,7 @@ class Placer:
             scores.improve(row, fitter.weigh(form, scores.rows[row].state, bound))
         # Which devices: decided on this very node, where stable order is what it is.
         shape, sort, _ = scores.rows[row].state
-        state = (shape, sort, ledger.free[position])
+        state = (shape, sort, ledger.open[position])
         fit = fitter.bound(form, state) if demand else fitter.fit(form, state)
         assert isinstance(fit, Fit)
         return Spot(position, fit if fit.exact else fitter.settle(form, state, fit, scores.rows[row].answer))

@@ -10,7 +10,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar, cast
 
-from adjoin_allocator.nodes import Nodes, NodeView, PoolIndex, Question, Sort, State
+from adjoin_allocator.nodes import Counting, Nodes, NodeView, PoolIndex, Question, Sort, State
 from adjoin_allocator.results import Counts
 from adjoin_allocator.states import Classes, Masks, States
 from adjoin_allocator.terms import DeviceState, Standing
@@ -25,12 +25,12 @@ IDLE = 16
 class Buckets:
     """The open nodes of a pool by state, for one question; every bucket lists positions in ascending order."""
 
-    def __init__(self, sorts: Sequence[Sort], index: PoolIndex, free: Sequence[int]) -> None:
+    def __init__(self, sorts: Sequence[Sort], index: PoolIndex, open_: Sequence[int]) -> None:
         self.sorts = sorts
         self.idle = 0
         self.states: dict[State, list[int]] = {}
         states, closed = self.states, index.closed
-        for position, (view, sort, mask) in enumerate(zip(index.views, sorts, free, strict=True)):
+        for position, (view, sort, mask) in enumerate(zip(index.views, sorts, open_, strict=True)):
             if position not in closed:
                 state = (view.shape, sort, mask)
                 bucket = states.get(state)
@@ -67,7 +67,8 @@ STATES = {
 
 _ORDER = ("free", "allocated", "reserved", "releasing", "unhealthy", "missing")
 _FREE, _ALLOCATED, _RESERVED, _RELEASING, _UNHEALTHY, _MISSING = range(6)
-_COUNTED = {standing: _ORDER.index(state) for standing, state in STATES.items()}
+_COUNTED: dict[Counting, int] = {standing: _ORDER.index(state) for standing, state in STATES.items()}
+_COUNTED |= {DeviceState.ALLOCATED: _ALLOCATED, DeviceState.RELEASING: _RELEASING}
 
 _NONE = (0,) * len(STANDINGS)
 
@@ -81,13 +82,15 @@ class PoolLedger:
     """One pool: by position what is free, and who has the rest.
 
     Attributes:
-        free: By position the devices that can be given.
+        free: By position the devices that can be given, each for itself.
+        open: By position the node's part of a state: `free`, and where devices share counters what `budgets` says.
         version: What is in the ledger; equal numbers mean equal contents.
     """
 
     def __init__(self, nodes: Nodes, index: PoolIndex) -> None:
         self.index = index
-        self.free = [view.offered for view in index.views]
+        self.open = [view.state(0) for view in index.views] if index.counted else [view.offered for view in index.views]
+        self.free = self._usable() if index.counted else self.open
         self.version = 0
         self._changes = 0
         self._nodes = nodes
@@ -131,6 +134,9 @@ class PoolLedger:
         """As what a device of a node counts."""
         view, (held, back) = self.index.views[position], self._held.get(position, (0, 0))
         stand = next(stand for stand, mask in view.standing.items() if mask >> bit & 1)
+        if stand is Standing.OFFERED and not (self.free[position] | held) >> bit & 1:
+            # Something else on its card is in somebody's hands.
+            return DeviceState.ALLOCATED
         if stand is Standing.MISSING or not held >> bit & 1:
             return STATES[stand]
         return DeviceState.RELEASING if back >> bit & 1 else DeviceState.ALLOCATED
@@ -185,6 +191,9 @@ class PoolLedger:
         """What is free on a node, and what is not and why."""
         view, (held, back) = self.index.views[position], self._held.get(position, (0, 0))
         shut = self.index.closed[position][0] if position in self.index.closed else ""
+        if view.shape.counters is not None:
+            standing = tuple([view.standing[stand] & ~held for stand in STANDINGS])
+            return Masks(shut, view.state(held), back & view.offered, standing)
         if view.offered == view.whole:
             return Masks(shut, view.offered & ~held, back & view.offered, _NONE)
         standing = tuple([view.standing[stand] & ~held for stand in STANDINGS])
@@ -224,6 +233,8 @@ class PoolLedger:
                 if before is not view and (before.name != view.name or not before.bit.same(view.bit)):
                     return False
         self.index = index
+        if index.counted and self.free is self.open:
+            self.free = self._usable()
         changed = {*(old.closed.keys() ^ index.closed.keys())}
         changed |= {at for at, why in index.closed.items() if old.closed.get(at, why) != why}
         anew = False
@@ -254,7 +265,7 @@ class PoolLedger:
                 numbers[_COUNTED[stand]] += sign * number
                 self._numbers[kind] = (capacity + sign * number, numbers)
         self._count(view, held, back, 1)
-        self.free[position] = view.offered & ~held
+        self._open(position, view, held)
         return self._current is not None and self._current.classes.change(position, view)
 
     def tidy(self) -> None:
@@ -273,7 +284,7 @@ class PoolLedger:
         if buckets is None:
             while len(self._buckets) >= QUESTIONS:
                 del self._buckets[next(iter(self._buckets))]
-            buckets = self._buckets[id(sorts)] = Buckets(sorts, self.index, self.free)
+            buckets = self._buckets[id(sorts)] = Buckets(sorts, self.index, self.open)
         buckets.idle = 0
         return buckets
 
@@ -319,19 +330,29 @@ class PoolLedger:
         else:
             del self._held[position]
         view = self.index.views[position]
-        if view.offered == view.whole:
+        if view.offered == view.whole and view.shape.counters is None:
             self._recount(view, *before, held, back)
         else:
             self._count(view, *before, -1)
             self._count(view, held, back, 1)
-        free = self.free[position]
-        self.free[position] = view.offered & ~held
+        free = self.open[position]
+        self._open(position, view, held)
         self._moved.add(position)
-        if self._buckets and free != self.free[position]:
+        if self._buckets and free != self.open[position]:
             for buckets in self._buckets.values():
-                buckets.move(self.index, position, free, self.free[position])
+                buckets.move(self.index, position, free, self.open[position])
         if self.watcher is not None:
             self.watcher(position)
+
+    def _open(self, position: int, view: NodeView, held: int) -> None:
+        self.open[position] = view.offered & ~held
+        if view.shape.counters is not None:
+            self.open[position] = view.state(held)
+        if self.free is not self.open:
+            self.free[position] = view.shape.usable(self.open[position])
+
+    def _usable(self) -> list[int]:
+        return [view.shape.usable(state) for view, state in zip(self.index.views, self.open, strict=True)]
 
     def _recount(self, view: NodeView, old: int, old_back: int, held: int, back: int) -> None:
         """Other devices of a node are held now, or on their way back; all of them are offered to whoever comes."""
@@ -349,6 +370,11 @@ class PoolLedger:
         it, and one on its way back as such, whoever else holds it.
         """
         if not held:
+            return
+        if view.shape.counters is not None:
+            for tally, direction in ((view.counted(held, back), sign), (view.tally, -sign)):
+                for kind, stand, number in tally:
+                    self._numbers[kind][1][_COUNTED[stand]] += direction * number
             return
         whole = view.offered == view.whole
         if not whole:

@@ -175,11 +175,17 @@ class Search:
                 found = self._fitting[state] = self._placer.fitter.fits(self._ask.form, state)
             return found
 
-        return self._pool.free[position], fits, needs
+        return self._pool.open[position], fits, needs
 
     def _offered(self, position: int) -> int:
         """What would be free on a node if everybody had gone."""
         return self._pool.index.views[position].offered & ~self._field.bound.get(position, 0)
+
+    def _useful_of(self, position: int, needs: Needs) -> int:
+        """Devices of a node that would help if they came free: those that are needed, and those that share counters
+        with them.
+        """
+        return self._offered(position) & self._pool.index.views[position].shape.rivals(needs.union)
 
     def _bound(self, position: int) -> Bound | None:
         """A lower bound of the key of victims on a node, or None when all of them would not do. It is made of what each
@@ -187,7 +193,7 @@ class Search:
         if position in self._pool.index.closed:
             return None
         free, fits, needs = self._state(position)
-        useful = self._offered(position) & needs.union
+        useful = self._useful_of(position, needs)
         gains: dict[ClaimUID, tuple[int, float, int, bool]] = {}
         for holding in self._holders.nodes.get(position, ()):
             claim, mask = holding.claim, holding.mask & useful
@@ -216,9 +222,8 @@ class Search:
             return priority, claims, devices, ages[claims - 1]
         return None
 
-    def _here(self, position: int, eligible: int) -> list[tuple[Stock, list[Loss], int]]:
+    def _here(self, position: int, useful: int) -> list[tuple[Stock, list[Loss], int]]:
         """Who could lose something useful on a node: how, and what comes free there at most."""
-        useful = self._offered(position) & eligible
         found = []
         for uid in dict.fromkeys(holding.claim.uid for holding in self._holders.nodes.get(position, ())):
             stock = self._law.stock(uid)
@@ -236,7 +241,7 @@ class Search:
         """The best legal set on one node with which a replica fits there."""
         free, fits, needs = self._state(position)
         offered = self._offered(position)
-        here = self._here(position, needs.union)
+        here = self._here(position, self._useful_of(position, needs))
         for level in sorted({stock.claim.priority for stock, _, _ in here}):
             some = [each for each in here if each[0].claim.priority <= level]
             most = free
@@ -271,6 +276,9 @@ class Search:
     # All nodes
 
     def _useful(self, stock: Stock) -> bool:
+        if self._pool.index.counted:
+            # What has another name may be on the same cards.
+            return True
         costs = [stock.whole] if stock.whole is not None else stock.singles
         return any(loss.cost.get(kind) for loss in costs if loss is not None for kind in self._need)
 

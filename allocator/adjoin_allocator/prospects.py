@@ -29,7 +29,7 @@ from adjoin_allocator.geometry import Geometry, Profile
 from adjoin_allocator.partitions import Slot
 
 STATES = 4096
-"""Up to how many states of a device its worth is computed exactly: a device of eight slices has about a hundred. Beyond
+"""Up to how many states of a device its worth is computed exactly: a device of eight slices has a few hundred. Beyond
 it is estimated by how many of each profile there is room for, which is exact for each profile alone.
 """
 
@@ -68,14 +68,15 @@ class Outlook:
 
     Attributes:
         geometry: Where partitions may lie.
-        weights: Of the profiles that may come, how often each does.
+        weights: Of the profiles that may come, the largest first, how often each does.
+        exact: Whether it has so few states that their worth is computed, not estimated.
     """
 
     geometry: Geometry
     weights: tuple[tuple[Profile, int], ...]
+    exact: bool = True
     _limited: tuple[str, ...] = ()
     _compute_matters: bool = True
-    _exact: bool = True
     _worth: dict[State, Fraction] = field(default_factory=dict)
     _choices: dict[tuple[State, str], Choice | None] = field(default_factory=dict)
 
@@ -83,7 +84,7 @@ class Outlook:
         profiles = self.geometry.profiles.values()
         self._limited = tuple(sorted({_group(profile) for profile in profiles if profile.most is not None}))
         self._compute_matters = _greatest_compute(self.geometry) > self.geometry.compute
-        self._exact = self._few_states()
+        self.exact = self._few_states()
 
     def choose(self, held: Iterable[Slot], profile: str) -> Choice | None:
         """Where a partition of this profile is put, beside these, and what that costs; None if there is no room."""
@@ -129,7 +130,7 @@ class Outlook:
         if known is None:
             if len(self._worth) >= REMEMBERED:
                 self._worth.clear()
-            known = self._worth[state] = self._expected(state) if self._exact else self._estimated(state)
+            known = self._worth[state] = self._expected(state) if self.exact else self._estimated(state)
         return known
 
     def _expected(self, state: State) -> Fraction:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import islice, zip_longest
 
 from adjoin_allocator.cost import ISLAND_SCOPES
-from adjoin_allocator.joint import Column, Penalty
+from adjoin_allocator.joint import Column, Penalty, Total
 from adjoin_allocator.lot import Kind, Lot, Unit
 from adjoin_allocator.patterns import Pattern, pattern
 from adjoin_allocator.place import Spot
@@ -107,6 +107,30 @@ def penalties(lot: Lot, region: Region) -> list[Penalty]:
     return found
 
 
+def counted(lot: Lot, region: Region) -> list[Total]:
+    """What the columns of each node may take of the counters that its devices share."""
+    by_node: dict[int, list[int]] = {}
+    if not lot.nodes.index.counted:
+        return []
+    for at, column in enumerate(region.columns):
+        by_node.setdefault(column.node, []).append(at)
+    found: list[Total] = []
+    for node, columns in by_node.items():
+        position = region.positions[node]
+        counters = lot.nodes.index.views[position].shape.counters
+        if counters is None:
+            continue
+        for left, amounts in counters.left(lot.free(position)):
+            takes = [
+                (at, sum(amount for device, amount in amounts if region.columns[at].taken >> device & 1))
+                for at in columns
+            ]
+            terms = [term for term in takes if term[1]]
+            if sum(amount for _, amount in terms) > left:
+                found.append((terms, 0, left))
+    return found
+
+
 def apply(lot: Lot, region: Region, chosen: Sequence[int]) -> None:
     """Gives the units of a region, also those that wait, the chosen places: who comes first the nearest. Whoever comes
     last waits when there are fewer places than units.
@@ -158,7 +182,7 @@ def _whole(lot: Lot, kinds: Sequence[Kind], groups: Sequence[Sequence[int]] | No
     fits = lot.placer.fitter.fits
     positions = list(lot.at)
     for group in groups:
-        here = [(kind.ask.form, lot.state(kind.ask, group[0], lot.nodes.free[group[0]])) for kind in kinds]
+        here = [(kind.ask.form, lot.state(kind.ask, group[0], lot.nodes.open[group[0]])) for kind in kinds]
         if any(fits(form, state) for form, state in here):
             positions += group
             if len(positions) > NODES:

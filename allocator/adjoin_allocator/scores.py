@@ -203,7 +203,7 @@ class Scores:
         answer = self.rows[row].answer
         if isinstance(answer, Misfit):
             return NO_RANK
-        rank, moved = self._order.rank((answer.objective, 1 - free.bit_count() / shape.size))
+        rank, moved = self._order.rank((answer.objective, 1 - shape.usable(free).bit_count() / shape.size))
         if moved:
             for number, other in enumerate(self._row.tolist()):
                 if other >= 0:

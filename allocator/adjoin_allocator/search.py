@@ -17,8 +17,8 @@ vertex) the least cost. Tables of parts are combined pair by pair. What is added
   want: the price of the places in it that they lose.
 
 What the tree cannot express is carried in the state as further bits until it is settled: devices of an explicit
-relation, values that a Distinct line allows once, islands that lie across branches, and which devices of a pairing's
-smaller side take one partner more than the others when the ratio is not whole.
+relation, values that a Distinct line allows once, sums of counters, islands that lie across branches, and which devices
+of a pairing's smaller side take one partner more than the others when the ratio is not whole.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ class Problem:
         islands: Masks that cost something as soon as one of their devices is taken, and what.
         stakes: What others want, as masks of free devices with the count of each in one place, and its price.
         once: Devices of which the given requests may take one together.
+        budgets: What may be taken of counters together, and what each device takes. Each alone fits.
         size: Devices in the node. Order takes `size` bits a request at the bottom of a cost, the first request's the
             highest.
         limit: States that may be seen.
@@ -95,6 +96,7 @@ class Problem:
     once: tuple[tuple[tuple[int, ...], int], ...]
     size: int
     limit: int
+    budgets: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,15 +135,20 @@ class _Layout:
         self.width += width
         return at
 
-    def limited(self, limit: int) -> tuple[int, int]:
-        """Shift and mask (unshifted) of a counter that never exceeds `limit` and ends at it."""
+    def bounded(self, limit: int) -> tuple[int, int]:
+        """Shift and mask (unshifted) of a sum that never exceeds `limit`."""
         width = limit.bit_length()
         at = self.field(width + 1)
         self.bias |= (1 << width) - 1 - limit << at
         self.guard |= 1 << at + width
-        self.target |= limit << at
-        self.limits |= (1 << width) - 1 << at
         return at, (1 << width) - 1
+
+    def limited(self, limit: int) -> tuple[int, int]:
+        """Shift and mask (unshifted) of a counter that never exceeds `limit` and ends at it."""
+        at, mask = self.bounded(limit)
+        self.target |= limit << at
+        self.limits |= mask << at
+        return at, mask
 
 
 @dataclass(slots=True, eq=False)
@@ -202,6 +209,8 @@ class _Search:
         self._ratios, self._tracked = self._lay_pairings(explicit)
         self._cliques = self._lay_cliques(explicit)
         self._exclusive = self._lay_once()
+        for left, amounts in problem.budgets:
+            self._lay_budget(left, amounts)
         for mask, price in problem.islands:
             self._lay_island(mask, price)
         for stake in problem.stakes:
@@ -277,6 +286,18 @@ class _Search:
                 self._marks.append((requests, mask, value))
                 self._closing(lowest(self.problem.tree, mask)).clear |= value
         return exclusive
+
+    def _lay_budget(self, left: int, amounts: tuple[tuple[int, int], ...]) -> None:
+        takers = {device: amount for device, amount in amounts if self._all >> device & 1}
+        most = sum(sorted(takers.values(), reverse=True)[: sum(self.problem.counts)])
+        if most <= left:
+            return
+        at, mask = self._layout.bounded(left)
+        everybody = tuple(range(len(self.problem.counts)))
+        for amount in set(takers.values()):
+            devices = sum(1 << device for device, each in takers.items() if each == amount)
+            self._marks.append((everybody, devices, amount << at))
+        self._closing(lowest(self.problem.tree, sum(1 << device for device in takers))).clear |= mask << at
 
     def _lay_island(self, island: int, price: int) -> None:
         """Finds the lowest vertex that holds what can be taken of an island, and the fields which tell there whether

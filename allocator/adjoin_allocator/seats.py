@@ -18,7 +18,7 @@ from typing import Generic, TypeVar
 from adjoin_allocator.cost import Signature, Term
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Form, Misfit, Obstacle, countable, needed
-from adjoin_allocator.nodes import Sort, State, Values
+from adjoin_allocator.nodes import Shape, Sort, State, Values
 from adjoin_allocator.place import Ask, Placer
 
 Room = Callable[[int], int]
@@ -97,7 +97,7 @@ class SeatMemo:
             if len(seats) > len(best):
                 best = seats
         for ask, (form, (shape, sort, free)) in enumerate(zip(forms, key, strict=True)):
-            for number in range(_ceiling(form.signature, sort, free), len(best), -1):
+            for number in range(_ceiling(form.signature, shape, sort, free), len(best), -1):
                 if number * len(form.signature.counts) > TOGETHER:
                     continue
                 joint = placer.fitter.form(together(form.signature, number))
@@ -140,12 +140,13 @@ def _one_by_one(
             return tuple(seats), states, limit
 
 
-def _ceiling(signature: Signature, sort: Sort, free: int) -> int:
+def _ceiling(signature: Signature, shape: Shape, sort: Sort, state: int) -> int:
     """How many members a node holds at most, by counting."""
     if not all(signature.counts) or not signature.counts:
         return 1
+    free = shape.usable(state)
     candidates = [mask & free for mask in sort.eligible]
-    most = min(mask.bit_count() // count for mask, count in zip(candidates, signature.counts, strict=True))
+    most = min(shape.most(state, mask) // count for mask, count in zip(candidates, signature.counts, strict=True))
     while most and not countable(candidates, [count * most for count in signature.counts]):
         most -= 1
     return most
@@ -327,7 +328,7 @@ class WholeSeats(Seats[Key]):
         for position in sorted(odd) if len(sorts) == 1 else range(len(ledger.index.views)):
             if position not in ledger.index.closed or position in self.opened:
                 shape = ledger.index.views[position].shape
-                free = ledger.free[position] | self.spare.get(position, 0)
+                free = ledger.open[position] | self.spare.get(position, 0)
                 found.setdefault(tuple((shape, each[position], free) for each in sorts), []).append(position)
         return {key: sorted(positions) for key, positions in found.items() if positions}
 
@@ -339,7 +340,7 @@ class WholeSeats(Seats[Key]):
     def load(self, key: Key) -> float:
         """Which part of the node is not free."""
         shape, _, free = key[0]
-        return 1 - free.bit_count() / shape.size
+        return 1 - shape.usable(free).bit_count() / shape.size
 
     def after(self, key: Key, seat: Seat) -> Key:
         """The node without the devices of that seat."""
@@ -347,8 +348,8 @@ class WholeSeats(Seats[Key]):
 
     def could(self, key: Key, at: int) -> tuple[int, ...]:
         """By request the free devices that will do."""
-        _, sort, free = key[at]
-        return tuple(mask & free for mask in sort.eligible)
+        shape, sort, free = key[at]
+        return tuple(mask & shape.usable(free) for mask in sort.eligible)
 
     def supply(self, key: Key, at: int) -> tuple[int, ...]:
         """By request how many devices the node could give."""

@@ -318,7 +318,7 @@ class _Run:
             self.arbiter.rebook(claim, placements)
             self._plans.pop(claim.uid, None)
             if missing:
-                over = self.arbiter.over_quota(claim, least_cost(claim.requests))
+                over = self.arbiter.over_quota(claim, least_cost(claim.requests, asks[0].portions))
                 unit = self._units[claim.uid]
                 self._waiting.append(
                     _Waiting(claim, asks, placements, unit, False, reasons=over.reasons, remedy=over.remedy)
@@ -442,7 +442,9 @@ class _Run:
         """Which smaller claim would have a place, and within its tenant's quota; that of today fits neither."""
         accounts, tenant = self.arbiter.accounts(waiting.claim.pool), waiting.claim.tenant
         whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
-        return changed(self.placer, whole, lambda requests: not accounts.short(tenant, least_cost(requests)))
+        return changed(
+            self.placer, whole, lambda requests: not accounts.short(tenant, least_cost(requests, accounts.portions))
+        )
 
     def _given_back(self, waiting: _Waiting, ahead: Sequence[Ask]) -> str | None:
         """Which tenant would have to give back what it borrows; nobody who waits before, or is of it, may take that."""

@@ -124,7 +124,7 @@ class Masks(NamedTuple):
 
     Attributes:
         shut: Why the node takes nothing new, as a class, or "".
-        free: Devices that can be given.
+        free: Devices that can be given; where devices share counters, as `budgets` says.
         back: Devices on their way back that could be given then.
         standing: Devices that nobody has and that cannot be given, by each standing of `ledger.STANDINGS`.
     """

@@ -222,8 +222,9 @@ class Stock:
         if self.cut[at]:
             rules, mode = self.rules[at], self.used[0]
             fresh = np.array([each.after(UNUSED, part) is not None for each in rules], dtype=bool)
-            faces = np.array([rules[klass].after(use, part) is not None for klass, use in self.faces], dtype=bool)
-            opened = faces[self.used[3]] if len(faces) else np.zeros(self.shape, dtype=bool)
+            # Faces of other shares are no uses that this one's rules know; they are masked out below.
+            can = [rules[klass].knows(use) and rules[klass].after(use, part) is not None for klass, use in self.faces]
+            opened = np.array(can or [False], dtype=bool)[np.where(mode == at, self.used[3], 0)]
             return np.asarray(np.where(mode == at, opened, fresh[self.klass]), dtype=bool)
         found: Booleans = self.free_units(at) >= part.units
         found &= self.free_milli(at) >= part.milli
@@ -271,6 +272,12 @@ class Stock:
     def left(self, at: int, among: Booleans) -> tuple[int, int]:
         """The units and thousandths that these cards have left together."""
         return int(self.free_units(at)[among].sum()), int(self.free_milli(at)[among].sum())
+
+    def openings(self, share: str) -> int | None:
+        """How many cards more a share may divide; None without a limit."""
+        at = self.share_at[share]
+        limit = self.shares[at].max_devices
+        return None if limit is None else max(0, limit - self.in_mode[at])
 
     def mask(self, wish: Wish) -> Booleans | None:
         """Which cards will do for a wish, as far as selectors go; None for all."""

@@ -11,8 +11,9 @@ devices, each node is a state of its own, in which every card has its price.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import combinations
 
 from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, LOAD_UNIT, Part, Signature, parts_of
 from adjoin_allocator.demand import Demand, Stake
@@ -39,7 +40,7 @@ Found = tuple[tuple[int, ...], float, int, Fit]
 def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot | Obstacle:
     """The best place for one replica, or what kept it from every node."""
     parts = placer.ledger.parts
-    if not parts.prices(ask.pool):
+    if not _priced_at_all(placer, ask):
         return placer.best(ask, effort, demand)
     kind, wish = parts.wish(ask.pool, ask.requests, ask.host)
     appraiser = parts.appraiser(ask.pool, kind)
@@ -63,9 +64,18 @@ def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot 
 
 def fits(placer: Placer, ask: Ask) -> bool:
     """Whether one replica fits anywhere."""
-    if not placer.ledger.parts.prices(ask.pool):
+    if not _priced_at_all(placer, ask):
         return placer.fits(ask)
     return isinstance(best(placer, ask, Effort()), Spot)
+
+
+def _priced_at_all(placer: Placer, ask: Ask) -> bool:
+    """Whether prices tell places apart. Arrays of cards do not know counters: where devices share some, whole ones are
+    chosen without prices."""
+    if not placer.ledger.parts.prices(ask.pool):
+        return False
+    counted = placer.ledger.pools[ask.pool].index.counted
+    return not counted or any(request.share is not None for request in ask.requests)
 
 
 def simple(placer: Placer, ask: Ask, kind: str) -> bool:
@@ -104,7 +114,7 @@ def _weighed(
     states: dict[State, list[int]] = {}
     for position, view in enumerate(ledger.index.views):
         if position not in ledger.index.closed:
-            state = (view.shape, placer.nodes.sort(view, question), ledger.free[position])
+            state = (view.shape, placer.nodes.sort(view, question), ledger.open[position])
             states.setdefault(state, []).append(position)
     found: Found | None = None
     obstacle = Obstacle.COUNT
@@ -169,6 +179,8 @@ def _mixed(
     room = appraiser.stock.room(wish) if among is None else appraiser.stock.room(wish) & among
     order = ask.signature.order
     lonely = Part.BUSY in order or ask.signature.spread
+    limits = {each.share: parts.appraiser(ask.pool, kind).stock.openings(each.share) for kind, each in wishes.values()}
+    openings = {name: left for name, left in limits.items() if left is not None}
     found: Found | None = None
     obstacle = Obstacle.COUNT
     known: dict[State, Fit | Misfit] = {}
@@ -176,7 +188,7 @@ def _mixed(
         if not room[position]:
             continue
         prices: dict[int, int] = {}
-        eligible, free, enough = [], ledger.free[position], True
+        eligible, free, enough = [], ledger.open[position], True
         for at, request in enumerate(ask.requests):
             if at in wishes:
                 kind, each = wishes[at]
@@ -198,25 +210,54 @@ def _mixed(
         for bit in prices:
             free |= 1 << bit
         load = _load(placer, ask, view, position) if Part.NODE_LOAD in order else 1 - free.bit_count() / view.shape.size
-        state = (view.shape, _sort(placer, ask, view, tuple(eligible), prices), free)
-        answer = known.get(state)
-        if answer is None:
-            answer = fitter.bound(form, state)
-            if isinstance(answer, Fit) and not answer.exact:
-                answer = fitter.weigh(form, state, answer)
-            known[state] = answer
-        if effort.spend(state, answer.states) > STATE_LIMIT:
-            return effort.over()
-        if isinstance(answer, Fit):
-            objective = _loaded(ask, answer.objective, load) if Part.NODE_LOAD in order else answer.objective
-            entry = (objective, load, position, answer)
-            if found is None or entry[:3] < found[:3]:
-                found = entry
-        elif answer.obstacle is Obstacle.LIMIT:
-            return effort.over()
-        elif answer.obstacle is Obstacle.LINES:
-            obstacle = Obstacle.LINES
+        for allowed in _openings(ask, openings, ledger.free[position], tuple(eligible)):
+            state = (view.shape, _sort(placer, ask, view, allowed, prices), free)
+            answer = known.get(state)
+            if answer is None:
+                answer = fitter.bound(form, state)
+                if isinstance(answer, Fit) and not answer.exact:
+                    answer = fitter.weigh(form, state, answer)
+                known[state] = answer
+            if effort.spend(state, answer.states) > STATE_LIMIT:
+                return effort.over()
+            if isinstance(answer, Fit):
+                objective = _loaded(ask, answer.objective, load) if Part.NODE_LOAD in order else answer.objective
+                entry = (objective, load, position, answer)
+                if found is None or entry[:3] < found[:3]:
+                    found = entry
+            elif answer.obstacle is Obstacle.LIMIT:
+                return effort.over()
+            elif answer.obstacle is Obstacle.LINES:
+                obstacle = Obstacle.LINES
     return obstacle if found is None else Spot(found[2], found[3])
+
+
+def _openings(
+    ask: Ask, openings: Mapping[str, int], free: int, eligible: tuple[int, ...]
+) -> Iterator[tuple[int, ...]]:
+    """By request the devices that it may have: once, or, where more whole cards could be divided than a share may
+    still divide, once for every choice of those that it does.
+    """
+    for name, left in openings.items():
+        mine = [request.share is not None and request.share.name == name for request in ask.requests]
+        asked = sum(request.count // copies(request) for request, one in zip(ask.requests, mine, strict=True) if one)
+        fresh = free & _united(mask for mask, one in zip(eligible, mine, strict=True) if one)
+        if asked > left and fresh.bit_count() > left:
+            rest = {share: number for share, number in openings.items() if share != name}
+            for chosen in combinations([1 << bit for bit in bits(fresh)], left):
+                closed = fresh & ~sum(chosen)
+                kept = tuple(mask & ~closed if one else mask for mask, one in zip(eligible, mine, strict=True))
+                yield from _openings(ask, rest, free, kept)
+            return
+    yield eligible
+
+
+def _united(masks: Iterable[int]) -> int:
+    """All devices of some sets."""
+    found = 0
+    for mask in masks:
+        found |= mask
+    return found
 
 
 def _load(placer: Placer, ask: Ask, view: NodeView, position: int) -> float:

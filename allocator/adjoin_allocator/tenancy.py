@@ -36,22 +36,25 @@ Cost = Mapping[str, int]
 
 
 @lru_cache(maxsize=4096)
-def least_cost(requests: tuple[Request, ...]) -> Cost:
-    """What one replica takes at least: of `all` one device, of alternatives the cheapest."""
+def least_cost(requests: tuple[Request, ...], portions: tuple[tuple[str, int], ...] = ()) -> Cost:
+    """What one replica takes at least: of `all` one device, of alternatives the cheapest. `portions`: what a device of
+    a name costs at least, where that may be less than a whole one.
+    """
     cost: dict[str, int] = {}
+    least = dict(portions)
     for request in requests:
         if request.first_of:
             ways = [(max(1, way.count) if way.all_devices else way.count, way.share) for way in request.first_of]
         else:
             ways = [(1 if request.all_devices else request.count, request.share)]
-        cheapest = min(_parts(*way) for way in ways)
+        cheapest = min(_parts(*way, least.get(request.kind, WHOLE)) for way in ways)
         cost[request.kind] = cost.get(request.kind, 0) + cheapest
     return cost
 
 
-def _parts(count: int, share: ShareAsk | None) -> int:
+def _parts(count: int, share: ShareAsk | None, whole: int) -> int:
     """A part costs its compute at least; what its memory is of a card depends on the card."""
-    return WHOLE * count if share is None else max(1, share.compute_milli or 0) * count
+    return whole * count if share is None else max(1, share.compute_milli or 0) * count
 
 
 def part_cost(placed: PlacedShare, device: Device, shares: Mapping[str, Share]) -> int:
@@ -106,11 +109,15 @@ class Accounts:
 
     Attributes:
         pool: The pool.
+        portions: As in `least_cost`.
     """
 
-    def __init__(self, pool: Pool, capacity: Mapping[str, int], usage: Usage) -> None:
+    def __init__(
+        self, pool: Pool, capacity: Mapping[str, int], usage: Usage, portions: tuple[tuple[str, int], ...] = ()
+    ) -> None:
         """`capacity` is the pool's devices by name, `usage` what stands at the beginning and is not changed here."""
         self.pool = pool
+        self.portions = portions
         self._capacity = capacity
         self._usage = usage
         self._given: dict[tuple[str, str], int] = {}

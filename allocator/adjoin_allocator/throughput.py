@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from adjoin_allocator.joint import MERGED, Program, Total
 from adjoin_allocator.lot import Lot, kinds, same
 from adjoin_allocator.place import Ask
-from adjoin_allocator.region import Find, Region, apply, build
+from adjoin_allocator.region import Find, Region, apply, build, counted
 
 TARGETS = 16
 """Nodes where a kind of waiting replicas would fit that are sure to be looked at."""
@@ -35,7 +35,7 @@ def fill(lot: Lot, find: Find) -> None:
         return
     focus = dict.fromkeys(position for each in targets.values() for position in each[:TARGETS])
     region = build(lot, kinds([*lot.units, *hopeful], split=True), list(focus), find)
-    program, chosen, rules = Program(region.columns), tuple(region.hint), _quotas(lot, region)
+    program, chosen, rules = Program(region.columns), tuple(region.hint), [*_quotas(lot, region), *counted(lot, region)]
     bounds = [(0, len(own) + len(more)) for own, more in zip(region.units, region.waiting, strict=True)]
     missed: dict[int, int] = {}
     for level, terms in _by_level(region).items():

@@ -98,13 +98,27 @@ def wire(devices: Sequence[Device], pool: Pool, beside: Sequence[Device]) -> tup
     aliases = tuple(map(pool.aliases.get, _ALIASES))
     matrix = pool.matrices.get(devices[0].node) if devices else None
     if matrix is None:
-        return _wire(aliases, None, _essences(devices, aliases, None), ())[0], None
+        return _wire(aliases, None, _essences(devices, aliases, None), (), _leads(devices))[0], None
     places = {device.id: place for place, device in enumerate(beside)}
     unlisted = [device for device in devices if device.id not in places]
     places |= {device.id: place for place, device in enumerate(unlisted, start=len(beside))}
     essences = _essences((*beside, *unlisted), aliases, matrix)
-    wiring, problem = _wire(aliases, matrix, essences, tuple([places[device.id] for device in devices]))
+    own = tuple([places[device.id] for device in devices])
+    wiring, problem = _wire(aliases, matrix, essences, own, _leads((*beside, *unlisted)))
     return wiring, None if problem is None else Mismatch(devices[0].node, matrix.source, problem)
+
+
+def _leads(devices: Sequence[Device]) -> tuple[int, ...]:
+    """For each device the first one of its type that shares counters with it; nothing where nobody consumes any."""
+    first: dict[tuple[DeviceType, str, str, str], int] = {}
+    leads: list[int] = []
+    for place, device in enumerate(devices):
+        keys = [(device.type, device.id.driver, device.id.pool, name) for name in device.consumes]
+        lead = min((first[key] for key in keys if key in first), default=place)
+        leads.append(lead)
+        for key in keys:
+            first.setdefault(key, lead)
+    return tuple(leads) if first else ()
 
 
 def graph(devices: Sequence[Device], wiring: Wiring) -> nx.Graph[Hashable]:
@@ -180,12 +194,17 @@ def _names_read(aliases: _Aliases, driver: str = "", with_uuid: bool = False) ->
 
 @lru_cache(maxsize=SHAPES)
 def _wire(
-    aliases: _Aliases, matrix: MatrixText | None, essences: tuple[_Essence, ...], own: tuple[int, ...]
+    aliases: _Aliases,
+    matrix: MatrixText | None,
+    essences: tuple[_Essence, ...],
+    own: tuple[int, ...],
+    leads: tuple[int, ...] = (),
 ) -> tuple[Wiring, str | None]:
     """The wiring of a node's essence, and why its matrix is not used.
 
     Without a matrix `essences` are those of the devices asked for; with one they are those of all devices on the node,
-    and `own` says which of them, in which order.
+    and `own` says which of them, in which order. `leads`: of each of them the first device on its card; nothing where
+    all are cards.
     """
     switch, root, numa, pci = (_keys(alias, listed) for alias, listed in zip(_ALIASES, aliases, strict=True))
     with_uuid = matrix is not None and needs_uuid(matrix.gpu_ids)
@@ -194,15 +213,19 @@ def _wire(
         names = _names_read(aliases, name.driver, with_uuid)
         attributes = {name: value for name, value in zip(names, values, strict=True) if value is not None}
         everything.append(Device(name, "", "", "", kind, hardware_id, attributes, {}))
-    devices = everything if matrix is None else [everything[place] for place in own]
+    places = range(len(everything)) if matrix is None else own
+    devices = [everything[place] for place in places]
+    # A partition sits where its card does, also where it does not say so.
+    cards = [everything[leads[place]] for place in places] if leads else devices
+    pairs = list(zip(devices, cards, strict=True))
     facts = (
-        _numbered([_place_fact(_read(device, switch)) for device in devices]),
-        _numbered([_place_fact(_read(device, root)) for device in devices]),
-        tuple(_numa_fact(_read(device, numa)) for device in devices),
+        _numbered([_place_fact(_read(device, switch)) or _place_fact(_read(card, switch)) for device, card in pairs]),
+        _numbered([_place_fact(_read(device, root)) or _place_fact(_read(card, root)) for device, card in pairs]),
+        tuple(_numa_fact(_read(device, numa)) or _numa_fact(_read(card, numa)) for device, card in pairs),
     )
     if matrix is None:
         return _compile(facts, (), 0, ""), None
-    rows = _find_rows(matrix, everything, own, pci)
+    rows = _find_rows(matrix, everything, own, pci, leads or tuple(range(len(everything))))
     if isinstance(rows, Misfit):
         return _compile(facts, (), 0, ""), rows.message
     gpus = sum(1 << place for place, device in enumerate(devices) if device.type is DeviceType.GPU)
@@ -210,7 +233,11 @@ def _wire(
 
 
 def _find_rows(
-    matrix: MatrixText, everything: Sequence[Device], own: Sequence[int], pci_keys: tuple[str, ...]
+    matrix: MatrixText,
+    everything: Sequence[Device],
+    own: Sequence[int],
+    pci_keys: tuple[str, ...],
+    leads: Sequence[int],
 ) -> tuple[int | None, ...] | Misfit:
     """The matrix row of each of the own devices, None for those of a type that matrices do not print."""
     if not matrix.text.strip():
@@ -218,15 +245,19 @@ def _find_rows(
     parsed = _parsed(matrix.text)
     if isinstance(parsed, MatrixError):
         return Misfit(str(parsed))
-    printed = [place for place, device in enumerate(everything) if device.type is not DeviceType.OTHER]
+    printed = [
+        place
+        for place, device in enumerate(everything)
+        if device.type is not DeviceType.OTHER and leads[place] == place
+    ]
     with_uuid = needs_uuid(matrix.gpu_ids)
     sightings = [sight(everything[place], pci_keys, with_uuid=with_uuid) for place in printed]
-    wanted = [place for place in own if everything[place].type is not DeviceType.OTHER]
+    wanted = list(dict.fromkeys(leads[place] for place in own if everything[place].type is not DeviceType.OTHER))
     found = match_rows(parsed, matrix.gpu_ids, sightings, [printed.index(place) for place in wanted])
     if isinstance(found, Misfit):
         return found
     row_of = dict(zip(wanted, found, strict=True))
-    return tuple(row_of.get(place) for place in own)
+    return tuple(row_of.get(leads[place]) for place in own)
 
 
 @lru_cache(maxsize=MATRICES)

@@ -51,7 +51,7 @@ class Unit:
     """What it costs its tenant at least."""
 
     def __post_init__(self) -> None:
-        one = least_cost(self.claim.requests)
+        one = least_cost(self.claim.requests, self.asks[0].portions if self.asks else ())
         self.need = one if self.members == 1 else {kind: milli * self.members for kind, milli in one.items()}
 
     @property

@@ -123,6 +123,9 @@ def _smallest(
     for short, sort, position in _candidates(placer, ask):
         view = ledger.index.views[position]
         wanted = _union(sort.eligible) & view.offered
+        if view.shape.counters is not None:
+            # Whoever has something of the same card is in the way too, also of what is published no more.
+            wanted = view.shape.rivals(wanted)
         hands = list(_hands(placer, ask.pool, position, mine, given))
         usable = [
             hand
@@ -228,7 +231,7 @@ def _freed(ledger: PoolLedger, position: int, hands: Sequence[Hand], chosen: Seq
             held |= hand.mask
         elif not ending:
             held |= hand.mask & ~hand.back
-    return ledger.index.views[position].offered & ~held
+    return ledger.index.views[position].state(held)
 
 
 def _union(masks: Sequence[int]) -> int:

@@ -43,6 +43,8 @@ from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Kind
 from adjoin.kube import ConfigurationError, Kube, Login, NotFound
 from adjoin.lease import Elector, LeadershipLost
+from adjoin.metering import SECONDS as METER_SECONDS
+from adjoin.metering import Meter
 from adjoin.metrics import Metrics
 from adjoin.planner import Batcher, Planner, PlannerBroken
 from adjoin.records import Recorder
@@ -91,6 +93,7 @@ class Settings:
         log_format: `json` or `console`.
         resync_seconds: Most seconds between two comparisons with complete lists; pools may want them more often.
         lease: Name of the Lease.
+        meter_seconds: Seconds between two readings of what nodes use, or 0: it is not read.
         record_folder: Where SIGUSR1 writes the last decision, or None: it writes nothing.
     """
 
@@ -109,6 +112,7 @@ class Settings:
     log_format: str
     resync_seconds: float
     lease: str
+    meter_seconds: float = METER_SECONDS
     record_folder: Path | None = None
 
 
@@ -130,6 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--log-level", choices=("debug", "info", "warning", "error"), help="(default: info)")
     add("--log-format", choices=("json", "console"), help="(default: json)")
     add("--resync-seconds", help="most seconds between two comparisons with complete lists (default: 300)")
+    add("--node-metrics-seconds", help="seconds between two readings of the metrics API, 0: never (default: 30)")
     add("--lease-name", help="name of the Lease (default: adjoin)")
     add("--record-dir", help="folder into which SIGUSR1 writes the last decision, for replay (default: nowhere)")
 
@@ -182,6 +187,7 @@ def read_settings(arguments: argparse.Namespace, environment: Mapping[str, str])
         log_format=format_,
         resync_seconds=number("resync_seconds", 300.0, 1.0, 86400.0),
         lease=text("lease_name", "adjoin") or "adjoin",
+        meter_seconds=number("node_metrics_seconds", METER_SECONDS, 0.0, 3600.0),
         record_folder=Path(records) if records else None,
     )
 
@@ -316,6 +322,7 @@ class Operator:
         )
         self.sweep = handlers.Sweep(kube, self.cache, self.metrics, interval=self._sweep_seconds)
         self.feed = handlers.Feed(self.cache, on_relist=self.sweep.soon)
+        self.meter = Meter(kube, self.cache, self.metrics, seconds=settings.meter_seconds)
         self.reflectors = [
             Reflector(
                 kube,
@@ -379,6 +386,7 @@ class Operator:
             "certificate": self.keeper.run(),
             "admission": self._serve_admission(),
             "memory": self._settle_memory(),
+            **({"meter": self.meter.run()} if self._settings.meter_seconds else {}),
             **{f"reflector {one.kind.name}": one.run() for one in self.reflectors},
         }
         tasks = {name: asyncio.create_task(coroutine, name=name) for name, coroutine in names.items()}
@@ -556,6 +564,8 @@ class Operator:
     def _scrape(self) -> bytes:
         self.metrics.leader.set(self.elector.leading)
         self.metrics.writer_oldest.set(self.writer.oldest)
+        if self.meter.newest is not None:
+            self.metrics.load_age.set(max(0.0, time.time() - self.meter.newest))
         moment = time.monotonic()
         heard = {one.kind: one.heard for one in self.reflectors} | dict(self.feed.heard)
         for kind, since in heard.items():

@@ -6,8 +6,9 @@ also of things already gone) is ignored: so an echo of an own write, a late even
 or an event overtaken by a list changes nothing.
 
 On top lies the assumed overlay: from the moment an intent is handed to the writer until it has ended, its subject is
-busy and a DeviceClaim shows the status it is about to have. Only the writer takes it off (`settle`, `hold`), once it
-has seen how the write ended; age never does.
+busy and a DeviceClaim shows the status it is about to have, and still what it is about to give back: until that is
+written, another claim's write could come first. Only the writer takes it off (`settle`, `hold`), once it has seen how
+the write ended; age never does.
 
 Nothing here asks the API server, reads a clock or decides anything.
 """
@@ -15,7 +16,7 @@ Nothing here asks the API server, reads a clock or decides anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cache as remembered
 from types import MappingProxyType
@@ -34,6 +35,7 @@ from adjoin.environment import (
     read_share,
 )
 from adjoin.facts import (
+    MALFORMED,
     ClaimFacts,
     ConfigMapFacts,
     Meta,
@@ -57,7 +59,9 @@ from adjoin.facts import (
 from adjoin.grants import GrantFacts, read_grant
 from adjoin.intents import Intent, Kind
 from adjoin.jobs import HookPodFacts, JobFacts, read_hook_pod, read_job
+from adjoin.loads import NodeLoad, settled
 from adjoin.traces import unseen
+from adjoin_allocator.terms import ReplicaState
 
 LINGER_SECONDS: Final = 30.0
 """So long a pod that vanished while it was seen running still holds its devices: kubelet and driver have to let go."""
@@ -118,6 +122,8 @@ class View:
         jobs: Hook Jobs of the operator's namespace, by UID.
         hook_pods: Their pods, by UID.
         grants: ConfigMaps that hand devices to pods, by UID; also those of others whose name was found taken.
+        loads: What is measured of nodes, by name; none where nobody measures. Numbers stand still as long as a node
+            does not become loaded or calm.
         rejections: By name of a hook's Job why the API server does not take it.
     """
 
@@ -144,6 +150,7 @@ class View:
     jobs: Mapping[str, JobFacts] = field(default_factory=dict)
     hook_pods: Mapping[str, HookPodFacts] = field(default_factory=dict)
     grants: Mapping[str, GrantFacts] = field(default_factory=dict)
+    loads: Mapping[str, NodeLoad] = field(default_factory=dict)
     rejections: Mapping[str, Rejection] = field(default_factory=dict)
 
 
@@ -202,8 +209,6 @@ ON_DEMAND: Final = frozenset({Kind.GUEST})
 """Kinds that are only listed once something depends on them: all pods of a cluster are many."""
 
 _SPOKEN: Final = {Kind.HOOK_POD: "pods of hooks", Kind.GRANT: "configmaps of pods"}
-
-MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
 
 _F = TypeVar("_F", bound=Facts)
 _log = structlog.get_logger(__name__)
@@ -309,6 +314,7 @@ class Cache:
         self._ghosts: dict[str, PodFacts] = {}
         self._unreadable: dict[tuple[Kind, str], str] = {}
         self._rejections: dict[str, Rejection] = {}
+        self._loads: Mapping[str, NodeLoad] = MappingProxyType({})
         self._guard_served = False
         self._busy: frozenset[str] | None = None
         self._listed = asyncio.Event()
@@ -393,6 +399,7 @@ class Cache:
             jobs=frozen(Kind.JOB),  # type: ignore[arg-type]
             hook_pods=frozen(Kind.HOOK_POD),  # type: ignore[arg-type]
             grants=frozen(Kind.GRANT),  # type: ignore[arg-type]
+            loads=self._loads,
         )
 
     # Observing
@@ -474,6 +481,18 @@ class Cache:
                 self._mark_listed(table, now)
             self.notify()
 
+    def measure(self, loads: Mapping[str, NodeLoad]) -> bool:
+        """Takes what is measured of all nodes. Returns whether a decision could see a difference: a node has become
+        loaded or calm, or is measured now and was not, or no longer.
+        """
+        nodes = {facts.meta.name: facts for facts in self._tables[Kind.NODE].known.values()}
+        now = settled(self._loads, loads, nodes)  # type: ignore[arg-type]
+        if now is self._loads:
+            return False
+        self._loads = MappingProxyType(dict(now))
+        self.notify()
+        return True
+
     def _mark_listed(self, table: _Table, now: float) -> None:
         table.listed = True
         if self.synced and not self._listed.is_set():
@@ -531,7 +550,7 @@ class Cache:
         self._busy = None
         claim = self._tables[Kind.DEVICE_CLAIM].known.get(subject)
         if intent.assume is not None and isinstance(claim, ClaimFacts):
-            self._overlay(subject, replace(claim, status=intent.assume))
+            self._overlay(subject, replace(claim, status=_holding(claim.status, intent.assume)))
         return True
 
     def occupied(self, subject: str) -> bool:
@@ -572,6 +591,22 @@ class Cache:
         elif self._assumed.pop(subject, None) is None:
             return
         self._tables[Kind.DEVICE_CLAIM].changed = True
+
+
+def _holding(stored: Raw, assumed: Raw) -> Raw:
+    """The assumed status, and what the stored one has beyond it: that is on its way back until the write has
+    succeeded."""
+
+    def replicas(status: Raw) -> Sequence[Raw]:
+        return (status.get("allocation") or {}).get("replicas") or ()
+
+    stays = {each.get("index") or 0 for each in replicas(assumed)}
+    leaving = [{**each, "state": ReplicaState.RELEASING} for each in replicas(stored)]
+    leaving = [each for each in leaving if (each.get("index") or 0) not in stays]
+    if not leaving:
+        return assumed
+    allocation = {**(assumed.get("allocation") or {}), "replicas": [*replicas(assumed), *leaving]}
+    return {**assumed, "allocation": allocation}
 
 
 def _asked(facts: Facts) -> tuple[int, bool]:

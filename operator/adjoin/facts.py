@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from sys import intern
-from typing import Any
+from typing import Any, Final
 
 from adjoin.api import DeviceClaim, DevicePool
 from adjoin.api.names import (
@@ -35,10 +35,13 @@ from adjoin_allocator.cel import AttributeValue, Quantity, Version
 from adjoin_allocator.model import (
     DeviceID,
     Node,
+    RequestPolicy,
     Taint,
 )
 
 Raw = Mapping[str, Any]
+MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError)
+"""What reading an object that is not as it should be ends in."""
 
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 STATEFULSET_INDEX = "apps.kubernetes.io/pod-index"
@@ -356,6 +359,7 @@ class PublishedDevice:
         taints: Taints that the driver put on it.
         allow_multiple_allocations: It can be shared between claims.
         node: The node it sits in where its slice lists devices of several nodes, else "".
+        policies: In which amounts its capacities may be consumed, by fully qualified name, where that is limited.
         consumes: What it takes of the driver's counters, by counter set and counter. Two devices with a set in common
             are parts of one piece of hardware, or one is the whole of it.
         binding: What pods wait for before they bind, None for most devices.
@@ -369,6 +373,7 @@ class PublishedDevice:
     allow_multiple_allocations: bool = False
     node: str = ""
     consumes: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
+    policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
     binding: Binding | None = None
 
 
@@ -384,6 +389,8 @@ class SliceFacts:
     """How many slices the pool's generation has in all (resourceSliceCount)."""
     node: str
     devices: tuple[PublishedDevice, ...]
+    counters: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
+    """What its counter sets hold (sharedCounters), by counter set and counter."""
 
 
 def qualified(name: str, domain: str) -> str:
@@ -462,16 +469,34 @@ def read_device(device: Raw, driver: str) -> PublishedDevice:
         allow_multiple_allocations=bool(body.get("allowMultipleAllocations")),
         node=body.get("nodeName") or "",
         consumes={
-            intern(consumed["counterSet"]): _counters(
-                tuple(
-                    (counter, str(amount.get("value") if isinstance(amount, Mapping) else amount))
-                    for counter, amount in sorted((consumed.get("counters") or {}).items())
-                )
-            )
+            intern(consumed["counterSet"]): _counters(_listed(consumed.get("counters")))
             for consumed in body.get("consumesCounters") or ()
             if consumed.get("counterSet")
         },
+        policies={
+            qualified(name, driver): _policy(value["requestPolicy"])
+            for name, value in (body.get("capacity") or {}).items()
+            if isinstance(value, Mapping) and value.get("requestPolicy")
+        },
         binding=_binding(body.get("bindingConditions"), body.get("bindingFailureConditions")),
+    )
+
+
+def _policy(policy: Raw) -> RequestPolicy:
+    """A capacity's requestPolicy; an amount that cannot be read counts as absent."""
+
+    def whole(amount: Any) -> int | None:
+        found = _quantities([("amount", amount)]) if amount is not None else {}
+        return found["amount"].as_int() if found else None
+
+    values = [whole(amount) for amount in policy.get("validValues") or ()]
+    valid = policy.get("validRange") or {}
+    return RequestPolicy(
+        default=whole(policy.get("default")),
+        values=tuple(sorted(value for value in values if value is not None)),
+        least=whole(valid.get("min")),
+        most=whole(valid.get("max")),
+        step=whole(valid.get("step")),
     )
 
 
@@ -494,6 +519,19 @@ def read_slice(obj: Raw) -> SliceFacts:
         slices=pool.get("resourceSliceCount") or 1,
         node=spec.get("nodeName") or "",
         devices=tuple(read_device(device, driver) for device in spec.get("devices") or ()),
+        counters={
+            intern(each["name"]): _counters(_listed(each.get("counters")))
+            for each in spec.get("sharedCounters") or ()
+            if each.get("name")
+        },
+    )
+
+
+def _listed(counters: Raw | None) -> tuple[tuple[str, str], ...]:
+    """Counters as they are published, in order."""
+    return tuple(
+        (name, str(amount.get("value") if isinstance(amount, Mapping) else amount))
+        for name, amount in sorted((counters or {}).items())
     )
 
 

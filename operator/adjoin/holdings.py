@@ -12,12 +12,15 @@ from typing import Any, Final
 from adjoin.facts import ClaimFacts, Raw, moment
 from adjoin_allocator.model import (
     ClaimUID,
+    Consumed,
+    CounterUse,
     DeviceID,
     Eviction,
     Nomination,
     PlacedDevice,
     PlacedReplica,
     PlacedShare,
+    SetUse,
 )
 from adjoin_allocator.terms import ReplicaState
 
@@ -50,6 +53,7 @@ def _read_devices(devices: Any) -> tuple[PlacedDevice, ...]:
             id=DeviceID(device.get("driver") or "", device.get("pool") or "", device.get("device") or ""),
             hardware_id=device.get("id") or "",
             share=_read_part(device.get("share")),
+            consumed=_read_consumed(device.get("consumed")),
         )
         for device in devices or ()
     )
@@ -126,4 +130,15 @@ def _read_part(share: Raw | None) -> PlacedShare | None:
         profile=share.get("profile"),
         start=share.get("start"),
         vf=share.get("vf"),
+    )
+
+
+def _read_consumed(consumed: Any) -> Consumed:
+    """What is recorded of counters; amounts that cannot be read count as absent."""
+    return tuple(
+        SetUse(
+            str(name),
+            tuple(CounterUse(str(key), amount) for key, amount in sorted(amounts.items()) if type(amount) is int),
+        )
+        for name, amounts in sorted((consumed or {}).items())
     )

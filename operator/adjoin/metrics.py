@@ -6,6 +6,7 @@ devices of a pool) is computed from the cache at the moment of the scrape, so th
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable
@@ -15,7 +16,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from adjoin.cache import Cache
+from adjoin.cache import Cache, View
+from adjoin.loads import sides
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -50,6 +52,19 @@ class Metrics:
             ["kind", "action"],
             registry=self.registry,
         )
+        self.load_readings = Counter(
+            "adjoin_node_metrics_readings",
+            "Readings of the metrics API by outcome: read, stale (all measurements are old), absent (not served), "
+            "forbidden, failed.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.load_age = Gauge(
+            "adjoin_node_metrics_age_seconds",
+            "Age of the newest measurement of a node that was read; NaN while there was none.",
+            registry=self.registry,
+        )
+        self.load_age.set(math.nan)
         self.certificate_expiry = Gauge(
             "adjoin_certificate_expiry_timestamp_seconds",
             "When the webhooks' serving certificate expires.",
@@ -98,4 +113,15 @@ class _Objects(Collector):
                     devices.add_metric([pool.meta.name, name, state], count)
             for name, part in sorted((pool.status.get("fragmentation") or {}).items()):
                 fragmentation.add_metric([pool.meta.name, name], part)
-        return [by_phase, by_reason, devices, fragmentation]
+        return [by_phase, by_reason, devices, fragmentation, *_loads(view)]
+
+
+def _loads(view: View) -> Iterable[GaugeMetricFamily]:
+    """How many nodes are measured, and how many of these are loaded."""
+    measured = [(view.nodes.get(name), load) for name, load in view.loads.items()]
+    yield GaugeMetricFamily("adjoin_nodes_measured", "Nodes of which the use is known.", value=len(measured))
+    yield GaugeMetricFamily(
+        "adjoin_nodes_loaded",
+        "Nodes of which most of the CPU or memory is in use: parts of devices go elsewhere if they can.",
+        value=sum(any(sides(load, facts) or ()) for facts, load in measured),
+    )

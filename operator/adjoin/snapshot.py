@@ -23,7 +23,18 @@ from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.holdings import evicted_since, hopeless, is_released, read_evictions, read_nominated, read_placed
 from adjoin.inventory import Inventory, asked_pool, own_tenant
 from adjoin.modes import ModesReader
-from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, DeviceID, Hold, HostAsk, Mode, PlacedReplica, Share
+from adjoin_allocator.model import (
+    Claim,
+    ClaimHold,
+    ClaimUID,
+    Device,
+    DeviceID,
+    Hold,
+    HostAsk,
+    Mode,
+    PlacedReplica,
+    Share,
+)
 from adjoin_allocator.results import Code
 from adjoin_allocator.snapshot import Claims, Snapshot
 from adjoin_allocator.terms import HoldKind, ReplicaState
@@ -56,6 +67,8 @@ class SnapshotBuilder:
         self._priorities: Mapping[str, int] = {}
         self._labels: Mapping[str, Mapping[str, str]] = {}
         self._holds: Mapping[DeviceID, Hold] = {}
+        self._counted: dict[str, tuple[tuple[Device, ...], object, tuple[Device, ...]]] = {}
+        self._devices: tuple[object, Mapping[str, tuple[Device, ...]]] = (None, {})
         self._shares: dict[str, tuple[ShareFacts, Share]] = {}
         self._shared: Mapping[str, Share] = {}
         self._modes = ModesReader()
@@ -102,12 +115,41 @@ class SnapshotBuilder:
         return Snapshot(
             pools=inventory.pools,
             nodes=inventory.nodes,
-            inventory=inventory.devices,
+            inventory=self._with_outside(inventory),
             claims=self._kept,
             holds=self._holds,
             shares=self._share(view),
             modes=self._modes.read(view.shares, inventory).of_allocator if modes is None else modes,
         )
+
+    def _with_outside(self, inventory: Inventory) -> Mapping[str, tuple[Device, ...]]:
+        """The devices by node, with what is taken of their counters by devices that no pool has. A node about which
+        nothing changed keeps the same tuple.
+        """
+        outside = inventory.outside(self._holds)
+        if not outside:
+            self._counted = {}
+            return inventory.devices
+        counted: dict[str, tuple[tuple[Device, ...], object, tuple[Device, ...]]] = {}
+        for node, taken in outside.items():
+            devices = inventory.devices.get(node, ())
+            known = self._counted.get(node)
+            if known is None or known[0] is not devices or known[1] != taken:
+                made = tuple(
+                    replace(device, outside=taken.get((device.id.driver, device.id.pool), {}))
+                    if device.consumes
+                    else device
+                    for device in devices
+                )
+                known = (devices, taken, made)
+            counted[node] = known
+        before, self._counted = self._counted, counted
+        same = self._devices[0] is inventory.devices and before.keys() == counted.keys()
+        if same and all(before[node][2] is each[2] for node, each in counted.items()):
+            return self._devices[1]
+        patched = {**inventory.devices, **{node: each[2] for node, each in counted.items() if each[2]}}
+        self._devices = (inventory.devices, patched)
+        return patched
 
     def _followed(self, claims: Mapping[str, Claim]) -> Claims:
         """What changed is told apart, so that the allocator need not look for it among thousands."""
@@ -368,9 +410,18 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
         for replica in claim.placed
         for device in replica.devices
     }
+    counted = {
+        device.id
+        for claim in claims.values()
+        for replica in claim.placed
+        for device in replica.devices
+        if device.consumed
+    }
     for id_, (claim, hardware) in placed.items():
         twin = elsewhere.get(hardware)
-        for other in (*inventory.excluded_by(id_)[1:], *((twin,) if twin is not None else ())):
+        # What takes counters by its record keeps nothing else from anybody.
+        beside = () if id_ in counted else inventory.excluded_by(id_)[1:]
+        for other in (*beside, *((twin,) if twin is not None else ())):
             if other not in placed:
                 holds.setdefault(other, Hold(HoldKind.FOREIGN, f"DeviceClaim {claim.namespace}/{claim.name}"))
     return holds

@@ -1,4 +1,4 @@
-"""Where partitions are put, against others: `python -m tests.benchmarks.partitions [--product H100-80] [--sequences N]`.
+"""Where partitions are put, against others: `python -m tests.benchmarks.partitions [--product P] [--sequences N]`.
 
 Seeded sequences of claims that come and go, each for one partition, on 8 to 16 cards of one product. A claim that finds
 no place is refused for good. Of each policy the accepted claims and the memory slices that they took are counted; a
@@ -162,8 +162,8 @@ def best_fit(rooms: Rooms) -> Policy:
 
 
 def listing(rooms: Rooms) -> Policy:
-    """As Kubernetes does: any node that has room, as all score alike; there the first device in the driver's list, which
-    has cards in order and of each its placements in order.
+    """As Kubernetes does: any node that has room, as all score alike; there the first device in the driver's list,
+    which has cards in order and of each its placements in order.
     """
     chance = random.Random(1)
 
@@ -256,9 +256,9 @@ def compare(product: str, sequences: int) -> list[tuple[int, int]]:
     return sums
 
 
-def clairvoyant(given: Run, seconds: float = 20.0) -> tuple[int, int]:
-    """The most claims that could be accepted if all were known in advance and any might be refused; what was found, and
-    a proven bound.
+def clairvoyant(given: Run, memory: bool = False, seconds: float = 20.0) -> tuple[int, int]:
+    """The most claims that could be accepted, or the most memory slices that could be given to them, if all were known
+    in advance and any might be refused; what was found, and a proven bound.
     """
     model = cp_model.CpModel()
     geometry = given.geometry
@@ -283,7 +283,8 @@ def clairvoyant(given: Run, seconds: float = 20.0) -> tuple[int, int]:
                             users.setdefault(-1, []).append(taken)
             for each in users.values():
                 model.add_at_most_one(each)
-    model.maximize(sum(taken for own in places for _, _, taken in own))
+    sizes = [geometry.profiles[arrival.profile].size if memory else 1 for arrival in given.arrivals]
+    model.maximize(sum(size * taken for size, own in zip(sizes, places, strict=True) for _, _, taken in own))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.max_time_in_seconds = seconds
@@ -291,16 +292,16 @@ def clairvoyant(given: Run, seconds: float = 20.0) -> tuple[int, int]:
     return round(solver.objective_value), round(solver.best_objective_bound)
 
 
-def distance(product: str, sequences: int) -> tuple[list[int], int, int]:
-    """On small sequences (two cards, 40 claims) by policy the accepted claims, and those of the clairvoyant: found, and
-    at most.
+def distance(product: str, sequences: int, memory: bool = False) -> tuple[list[int], int, int]:
+    """On small sequences (two cards, 40 claims) by policy the accepted claims, or the slices that they took, and those
+    of the clairvoyant: found, and at most.
     """
     sums, found, most = [0] * len(NAMES), 0, 0
     for seed in range(sequences):
         given = sequence(product, seed, cards=(2,), number=40)
         for which, policy in enumerate(policies(given, Rooms(given.geometry))):
-            sums[which] += replay(given, policy)[0]
-        one, bound = clairvoyant(given)
+            sums[which] += replay(given, policy)[memory]
+        one, bound = clairvoyant(given, memory)
         found, most = found + one, most + bound
     return sums, found, most
 
@@ -314,13 +315,16 @@ def main() -> None:
     options = parser.parse_args()
     chosen = [options.product] if options.product else list(PRODUCTS)
     table = Table("product", *NAMES, title=f"accepted claims (slices that they took), {options.sequences:,} sequences")
-    small = Table("product", *NAMES, "clairvoyant", title=f"{options.clairvoyant} sequences of 40 claims on 2 cards")
+    small = Table(
+        "product", "of", *NAMES, "clairvoyant", title=f"{options.clairvoyant} sequences of 40 claims on 2 cards"
+    )
     for product in chosen:
         began = time.monotonic()
         table.add_row(product, *(f"{one:,} ({taken:,})" for one, taken in compare(product, options.sequences)))
-        if options.clairvoyant:
-            sums, found, most = distance(product, options.clairvoyant)
-            small.add_row(product, *map(str, sums), str(found) if found == most else f"{found} to {most}")
+        for memory in (False, True) if options.clairvoyant else ():
+            sums, found, most = distance(product, options.clairvoyant, memory)
+            best = str(found) if found == most else f"{found} to {most}"
+            small.add_row(product, "slices" if memory else "claims", *map(str, sums), best)
         Console(stderr=True).print(f"{product}: {time.monotonic() - began:.0f} s")
     console = Console(width=160)
     console.print(table)

@@ -12,7 +12,8 @@ from dataclasses import replace
 from itertools import combinations
 
 from tests.support.oracle import Rooms, takes_claims
-from tests.support.parts_checks import assert_parts
+from tests.support.partitions import assert_card_counts, assert_counters
+from tests.support.parts_checks import STRONG, WEIGHT, assert_parts, unsettled
 from tests.support.tenants import assert_tenants
 
 from adjoin_allocator import (
@@ -66,6 +67,7 @@ def assert_valid(snapshot: Snapshot, plan: Plan, now: float | None = None) -> No
     _assert_counts(snapshot, plan, devices)
     assert_tenants(snapshot, plan, devices, now)
     assert_parts(snapshot, plan)
+    assert_counters(snapshot, plan)
 
 
 def _assert_hosts(snapshot: Snapshot, plan: Plan) -> None:
@@ -130,8 +132,13 @@ def _assert_placement(
         expected = len(matching) if request.all_devices else request.count
         for given in placement.devices:
             if given.request.partition("/")[0] == request.name:
-                asked = None if request.share is None else request.share.placed
-                assert given.share == asked, f"{what}: {request.name} is given {given.share}, not {asked}"
+                share = None if request.share is None else snapshot.shares.get(request.share.name)
+                asked = None if request.share is None else unsettled(request.share.placed, share)
+                got = unsettled(given.share, share)
+                assert got == asked, f"{what}: {request.name} is given {given.share}, not {asked}"
+                assert share is None or STRONG[share.mode] >= WEIGHT[request.isolation], (
+                    f"{what}: {request.name} wants isolation {request.isolation}, {share.mode} gives less"
+                )
         assert len(given_here) == expected, f"{what}: {request.name} has {len(given_here)} of {expected} devices"
         assert given_here, f"{what}: request {request.name} has no device at all"
     assert [given.request.partition("/")[0] for given in placement.devices] == [
@@ -149,7 +156,15 @@ def _in_the_way(request: Request, name: str, what: str) -> Request:
     found = [each for each in request.first_of if each.name == name]
     assert found, f"{what}: {request.name} has no alternative {name}"
     (one,) = found
-    return replace(request, count=one.count, all_devices=one.all_devices, selectors=one.selectors, share=one.share)
+    return replace(
+        request,
+        count=one.count,
+        all_devices=one.all_devices,
+        selectors=one.selectors,
+        share=one.share,
+        same_device=one.same_device,
+        isolation=one.isolation,
+    )
 
 
 def _assert_line(
@@ -310,6 +325,9 @@ def _assert_counts(snapshot: Snapshot, plan: Plan, devices: Mapping[DeviceID, De
     }
     for name, pool in plan.pools.items():
         assert pool.name == name, f"the counts of {name} are filed under another name"
+        if any(device.consumes for device in devices.values() if device.device_pool == name):
+            assert_card_counts(snapshot, plan, name)
+            continue
         for kind, counts in pool.counts.items():
             mine = [device for device in devices.values() if device.device_pool == name and device.kind == kind]
             parts = (counts.free, counts.allocated, counts.reserved, counts.releasing, counts.unhealthy, counts.missing)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import fields, replace
 from fractions import Fraction
 from math import ceil
 
-from adjoin_allocator import Claim, Device, DeviceID, PlacedDevice, Plan, Share, Snapshot
+from tests.support.partition_checks import can_be, flaw, table_of
+
+from adjoin_allocator import Claim, Device, DeviceID, Isolation, PlacedDevice, Plan, Share, ShareMode, Snapshot
+from adjoin_allocator.model import PlacedShare
 from adjoin_allocator.selectors import match_all
 
 
@@ -24,7 +28,9 @@ def shareable(share: Share, device: Device) -> int:
 
 
 def assert_parts(snapshot: Snapshot, plan: Plan) -> None:
-    """No byte, no thousandth of a card and  is given twice, and nobody shares what is held whole."""
+    """No byte, thousandth, slot, partition or function of a card is given twice, and nobody shares what is held
+    whole.
+    """
     devices = {device.id: device for given in snapshot.inventory.values() for device in given}
     whole: set[DeviceID] = set(snapshot.holds)
     parts: dict[DeviceID, list[PlacedDevice]] = defaultdict(list)
@@ -46,6 +52,7 @@ def assert_parts(snapshot: Snapshot, plan: Plan) -> None:
                 else:
                     parts[given.id].append(given)
                     fresh.add(given.id)
+                    _assert_settled(snapshot, claim, given.share)
             _assert_spread(claim, placement.devices)
     split: dict[str, int] = defaultdict(int)
     for device, held_parts in parts.items():
@@ -76,7 +83,71 @@ def _assert_room(snapshot: Snapshot, device: Device, held: list[PlacedDevice]) -
     share = snapshot.shares[names.pop()]
     assert share.kind == device.kind, f"{share.name} does not split {device.kind}"
     assert match_all(share.selectors, device).matched, f"{share.name} does not split {device.id}"
-    used = sum(each.share.memory_bytes or 0 for each in held if each.share)
-    assert used <= shareable(share, device), f"{device.id}: {used} bytes of {shareable(share, device)} are given"
-    compute = sum(each.share.compute_milli or 0 for each in held if each.share)
-    assert compute <= 1000, f"{device.id}: {compute}m are given"
+    given = [each.share for each in held if each.share]
+    if share.mode in (ShareMode.FRACTIONAL, ShareMode.MPS):
+        used = sum(each.memory_bytes or 0 for each in given)
+        assert used <= shareable(share, device), f"{device.id}: {used} bytes of {shareable(share, device)} are given"
+        compute = sum(each.compute_milli or 0 for each in given)
+        assert compute <= 1000, f"{device.id}: {compute}m are given"
+        if share.mode is ShareMode.MPS and share.max_clients is not None:
+            assert len(given) <= share.max_clients, f"{device.id}: {len(given)} clients of {share.max_clients}"
+    elif share.mode is ShareMode.TIME_SLICED:
+        slots = sum(each.slots or 0 for each in given)
+        assert slots <= share.slots, f"{device.id}: {slots} of {share.slots} slots are given"
+    elif share.mode is ShareMode.VIRTUAL_FUNCTIONS:
+        functions = [each.vf for each in given]
+        assert len(set(functions)) == len(functions), f"{device.id}: a function is given twice: {functions}"
+        assert len(functions) <= share.functions, f"{device.id}: {len(functions)} of {share.functions} functions"
+    else:
+        _assert_partitions(share, device, given)
+
+
+def _assert_partitions(share: Share, device: Device, given: list[PlacedShare]) -> None:
+    """All partitions can be beside each other, and within the share's layout, if it has one."""
+    table = table_of(share, device)
+    assert table is not None, f"{device.id}: partitions of a product without a table"
+    slices = [(each.profile or "", -1 if each.start is None else each.start) for each in given]
+    assert not flaw(table, slices), f"{device.id}: {flaw(table, slices)}: {sorted(slices)}"
+    for name, _ in slices:
+        assert name in (*share.layout, *share.profiles), f"{device.id}: {name} is no profile of {share.name}"
+    if share.layout:
+        assert can_be(share, table, slices, ()), f"{device.id}: {sorted(slices)} is not within {dict(share.layout)}"
+
+
+WEIGHT = {Isolation.NONE: 0, Isolation.COOPERATIVE: 1, Isolation.HARD: 2}
+STRONG = {
+    ShareMode.TIME_SLICED: 0,
+    ShareMode.FRACTIONAL: 1,
+    ShareMode.MPS: 1,
+    ShareMode.PARTITIONED: 2,
+    ShareMode.VIRTUAL_FUNCTIONS: 2,
+}
+"""How well a mode keeps its users apart."""
+
+_TOLD = {
+    ShareMode.TIME_SLICED: ("slots",),
+    ShareMode.VIRTUAL_FUNCTIONS: ("vf",),
+    ShareMode.PARTITIONED: ("profile", "start"),
+}
+
+
+def _assert_settled(snapshot: Snapshot, claim: Claim, given: PlacedShare) -> None:
+    """What is given says what is said of parts of its mode, and nothing else."""
+    share = snapshot.shares[given.name]
+    told = {field.name for field in fields(given) if field.name != "name" and getattr(given, field.name) is not None}
+    if share.mode in _TOLD:
+        assert told == set(_TOLD[share.mode]), f"{claim.name}: a part of mode {share.mode} tells {sorted(told)}"
+    else:
+        assert told, f"{claim.name}: a part of {share.name} is a part of nothing"
+        assert told <= {"memory_bytes", "compute_milli"}, f"{claim.name}: {share.mode} tells {sorted(told)}"
+    if share.mode is ShareMode.VIRTUAL_FUNCTIONS:
+        assert given.vf is not None
+        assert 0 <= given.vf < share.functions, f"{claim.name}: function {given.vf} of {share.functions}"
+
+
+def unsettled(given: PlacedShare | None, share: Share | None) -> PlacedShare | None:
+    """The part without what is decided at the end: which partition or function, and how many slots none are."""
+    if given is None:
+        return None
+    slots = None if share is not None and share.mode is ShareMode.TIME_SLICED and given.slots == 1 else given.slots
+    return replace(given, slots=slots, start=None, vf=None)

@@ -13,6 +13,9 @@ from fractions import Fraction
 from itertools import combinations, product
 from math import ceil, inf
 
+from tests.support.partition_checks import partition_fraction
+from tests.support.portions import portion
+
 from adjoin_allocator import (
     Claim,
     ClaimUID,
@@ -26,6 +29,7 @@ from adjoin_allocator import (
     PreemptionRules,
     Reclaim,
     ReplicaState,
+    ShareMode,
     Snapshot,
     plan,
 )
@@ -106,10 +110,16 @@ def _held(
 def price(snapshot: Snapshot, device: Device, placed: PlacedDevice) -> int:
     """What it costs a quota: the largest fraction of the card that it is, in thousandths, rounded up."""
     if placed.share is None:
-        return 1000
+        return portion(device)
     share, memory = snapshot.shares[placed.share.name], memory_bytes(device)
     fraction = Fraction(placed.share.compute_milli or 0, 1000)
-    if placed.share.memory_bytes:
+    if share.mode is ShareMode.TIME_SLICED:
+        fraction = Fraction(placed.share.slots or 1, share.slots)
+    elif share.mode is ShareMode.VIRTUAL_FUNCTIONS:
+        fraction = Fraction(1, share.functions)
+    elif share.mode is ShareMode.PARTITIONED:
+        fraction = partition_fraction(share, device, placed.share.profile or "")
+    elif placed.share.memory_bytes:
         whole = None if memory is None else shareable_bytes(share, memory)
         fraction = max(fraction, Fraction(placed.share.memory_bytes, whole) if whole else Fraction(1))
     return ceil(min(fraction, Fraction(1)) * 1000)

@@ -28,6 +28,7 @@ from adjoin.cli.objects import Input
 from adjoin.facts import Raw, read_meta
 from adjoin.intents import Kind, Resource
 from adjoin.kube import PAGE, READ_SECONDS, ConfigurationError, Forbidden, Gone, Kube, KubeError, Login, NotFound
+from adjoin.loads import PATH, current, read_loads
 
 ATTEMPTS: Final = 3
 """A list that outlasts the server's memory is begun again so often."""
@@ -139,7 +140,7 @@ async def list_cluster(
     pods: list[Document] = []
     kept = [_list_kept(kube, cache, kind, operator_namespace, pods, heard, now) for kind in READERS]
     makers = [_list_workloads(kube, each, heard) for each in WORKLOADS] if workloads else []
-    ended = await asyncio.gather(*kept, *makers, return_exceptions=True)
+    ended = await asyncio.gather(_measure(kube, cache, now), *kept, *makers, return_exceptions=True)
     failed = [each for each in ended if isinstance(each, BaseException)]
     for failure in failed:
         if not isinstance(failure, LiveError | KubeError):
@@ -215,6 +216,16 @@ async def _list_kept(
     if kind is Kind.TAINT_RULE:
         cache.serve_guard(True, now())
     cache.prune(kind, {read_meta(item).uid for item in items}, version, now())
+
+
+async def _measure(kube: Kube, cache: Cache, now: Callable[[], float]) -> None:
+    """What nodes use, where somebody measures and we may know."""
+    try:
+        answer = await kube.get_path(PATH, seconds=READ_SECONDS)
+    except KubeError:
+        return
+    loads, _ = read_loads(answer.get("items") or ())
+    cache.measure(current(loads, now()))
 
 
 async def _list_workloads(kube: Kube, resource: Resource, heard: Heard) -> _Workloads:

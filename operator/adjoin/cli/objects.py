@@ -18,13 +18,14 @@ from typing import Any, TypeVar
 
 from adjoin.api.names import GROUP, Kind
 from adjoin.api.validate import validate
-from adjoin.cache import MALFORMED, View
+from adjoin.cache import View
 from adjoin.cli.documents import Document
 from adjoin.cli.shapes import misshapen
 from adjoin.cli.statuses import repetitions
 from adjoin.cli.typed import check_types
 from adjoin.environment import read_guest, read_namespace, read_priority_class, read_share
 from adjoin.facts import (
+    MALFORMED,
     ConfigMapFacts,
     read_claim,
     read_config_map,
@@ -37,10 +38,13 @@ from adjoin.facts import (
     timestamp,
 )
 from adjoin.grants import read_labelled_grant
+from adjoin.loads import GROUP as LOADS
+from adjoin.loads import KIND as LOAD_KIND
+from adjoin.loads import read_node_load
 
 DEFAULT_NAMESPACE = "default"
 _CLUSTER_SCOPED = frozenset(
-    {"Node", "Namespace", "ResourceSlice", "DeviceTaintRule", "DevicePool", "DeviceShare", "PriorityClass"}
+    {"Node", LOAD_KIND, "Namespace", "ResourceSlice", "DeviceTaintRule", "DevicePool", "DeviceShare", "PriorityClass"}
 )
 _RESOURCE = "resource.k8s.io"
 _KNOWN = {
@@ -55,6 +59,7 @@ _KNOWN = {
     ("apps", "Deployment"),
     ("apps", "StatefulSet"),
     ("apps", "ReplicaSet"),
+    (LOADS, LOAD_KIND),
     ("batch", "Job"),
     ("batch", "CronJob"),
     ("jobset.x-k8s.io", "JobSet"),
@@ -118,6 +123,7 @@ def read_input(documents: Iterable[Document], namespace: str = "") -> Input:
         priority_classes=reader.facts("PriorityClass", read_priority_class),
         guests=reader.facts("Pod", read_guest),
         grants=reader.facts("ConfigMap", read_labelled_grant),
+        loads={each.node: each for each in reader.facts(LOAD_KIND, read_node_load).values()},
     )
     view = replace(view, config_maps=_chosen_config_maps(view, reader.problems))
     if reader.problems:

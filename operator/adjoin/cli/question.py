@@ -13,6 +13,7 @@ from adjoin.cli.objects import Input
 from adjoin.delivery import in_force
 from adjoin.inventory import Inventory, InventoryBuilder, overdue
 from adjoin.lifecycle import followed_pods, relate
+from adjoin.loads import current
 from adjoin.snapshot import SnapshotBuilder
 from adjoin_allocator.model import Claim, DeviceID, Hold
 from adjoin_allocator.snapshot import Snapshot
@@ -44,7 +45,7 @@ def pose(given: Input, now: float | None = None, *, live: bool = False) -> Quest
     that are only named are made up, and what failed is planned anew at once.
     """
     moment = now if now is not None else given.newest or 0.0
-    view = given.view
+    view = replace(given.view, loads=current(given.view.loads, moment))
     if not live:
         view = replace(view, pods={**view.pods, **expected_pods(given.workloads, view)})
     else:

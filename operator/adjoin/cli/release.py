@@ -14,11 +14,10 @@ from typing import Any, Final
 
 from adjoin.api.names import ANNOTATION_RELEASE
 from adjoin.api.releases import Release, read_releases, releases_text
-from adjoin.cache import MALFORMED
 from adjoin.cli.exits import FAILED, OK
 from adjoin.cli.source import NoAnswer, complain
 from adjoin.decision.quarantine import names_device
-from adjoin.facts import PoolFacts, read_pool
+from adjoin.facts import MALFORMED, PoolFacts, read_pool
 from adjoin.intents import Kind
 from adjoin.inventory import Locked, read_locked
 from adjoin.kube import ConfigurationError, Conflict, Kube, KubeError, NotFound

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adjoin.api.claim_status import HookPhase, Phase, ReleasedReason
@@ -52,7 +52,7 @@ from adjoin.lifecycle import (
     review,
 )
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
-from adjoin_allocator.model import ClaimUID, Device, DeviceID, PlacedDevice, Pool
+from adjoin_allocator.model import ClaimUID, Device, DeviceID, PlacedDevice, PlacedShare, Pool
 from adjoin_allocator.results import ClaimPlan, Reason
 from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
 
@@ -131,7 +131,8 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work, resize: Resize | N
         steps.append(Step(Verb.PATCH_STATUS, Kind.DEVICE_CLAIM, meta.namespace, meta.name, meta.uid, version, body))
     begun = [step for each in passed for task in each.tasks for step in begin(task, scene.relations, now)]
     steps += begun
-    steps += [step for step in found.removals if step.kind is not Kind.POD]
+    removals = (*found.removals, *(step for each in passed for step in each.removals))
+    steps += [step for step in removals if step.kind is not Kind.POD]
     served = _serve(claim, members, found.users, blocked, pool_name, scene, work)
     steps += served
     notices = [notice for each in passed for notice in each.notices]
@@ -148,9 +149,9 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work, resize: Resize | N
     corrections = [(Kind.DEVICE_CLAIM.value.kind, RECLAIMED)] * (len(regained.found.entries) if regained else 0)
     if fresh or served or held_for or regained:
         order = ORDER_PLACE
-    elif found.removals or freed or hooked:
+    elif removals or freed or hooked:
         order = ORDER_RELEASE
-    why = "place" if fresh else "deliver" if served else "release" if found.removals or freed else "show claim"
+    why = "place" if fresh else "deliver" if served else "release" if removals or freed else "show claim"
     work.want(meta.uid, why, steps, order, status if patch else None, corrections)
     for uid, hitch in regained.found.refused.items() if regained is not None else ():
         text = f"the pod has devices that DeviceClaim {meta.name} does not name any more: {hitch}; delete the pod"
@@ -158,7 +159,6 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work, resize: Resize | N
     for each in passed:
         for told in each.notices:
             _tell_waiting(claim, told, scene, work)
-    removals = (*found.removals, *(step for each in passed for step in each.removals))
     for step in removals:
         if step.kind is Kind.POD:
             # By themselves: a PodDisruptionBudget that keeps one pod must not keep the others.
@@ -408,7 +408,7 @@ def _serve(
     opened: list[Step] = []
     notices = list(assignment.notices)
     for member, pod in assignment.pairs:
-        cargo = _cargo(claim, member, pool, scene.inventory, shares)
+        cargo = _cargo(claim, member, pool, scene, shares)
         if cargo is None:
             continue
         networks, notice = _networks(pool, cargo, pod)
@@ -459,17 +459,22 @@ def _networks(pool: PoolFacts, cargo: Cargo, pod: PodFacts) -> tuple[str | None,
 
 
 def _cargo(
-    claim: ClaimFacts, member: Member, pool: PoolFacts, inventory: Inventory, shares: Mapping[str, DeviceShareSpec]
+    claim: ClaimFacts, member: Member, pool: PoolFacts, scene: Scene, shares: Mapping[str, DeviceShareSpec]
 ) -> Cargo | None:
     """What the replica hands over, or None when a device of it is not there today."""
+    inventory = scene.inventory
     by_request: dict[str, list[Device]] = {request.name: [] for request in claim.claim.spec.requests}
     held: dict[str, list[Holding | None]] = {}
+    parts: dict[str, list[PlacedShare | None]] = {}
     for each, holding in zip(_placed(member), holdings_of(member.entry, shares), strict=True):
         device = inventory.device(member.node, inventory.current(member.node, each))
         if device is None or device.standing is Standing.MISSING:
             return None
-        by_request.setdefault(each.request.partition("/")[0], []).append(device)
-        held.setdefault(each.request.partition("/")[0], []).append(holding)
+        request = each.request.partition("/")[0]
+        by_request.setdefault(request, []).append(device)
+        held.setdefault(request, []).append(holding)
+        parts.setdefault(request, []).append(each.share)
+    divided = {request: tuple(mine) for request, mine in parts.items() if any(mine)}
     devices = {request: tuple(group) for request, group in by_request.items()}
     ids = (device.id for group in by_request.values() for device in group)
     bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
@@ -483,11 +488,32 @@ def _cargo(
         guarded=pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE,
         bindings=bindings,
         parts=shared,
+        shares=divided,
+        alone=_alone(claim, member, devices, divided, scene) if divided else frozenset(),
         excused=excuses(pool.pool.spec.health.rules),
         beside=inventory.devices.get(member.node, ()),
         wired=inventory.pools.get(pool.meta.name),
         holdings={request: tuple(group) for request, group in held.items() if any(group)},
     )
+
+
+def _alone(
+    claim: ClaimFacts,
+    member: Member,
+    devices: Mapping[str, tuple[Device, ...]],
+    divided: Iterable[str],
+    scene: Scene,
+) -> frozenset[DeviceID]:
+    """Of the devices that a replica has parts of, those of which nobody else has anything. O(claims)."""
+    mine = {device.id for request in divided for device in devices[request]}
+    others = {
+        device.id
+        for each in scene.snapshot.claims
+        for replica in each.placed
+        if (each.uid, replica.index) != (claim.meta.uid, member.index)
+        for device in replica.devices
+    }
+    return frozenset(mine - others - scene.snapshot.holds.keys())
 
 
 def _tell(pod: PodFacts, notice: Notice, scene: Scene, work: Work) -> None:

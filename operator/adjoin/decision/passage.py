@@ -37,6 +37,7 @@ from adjoin.lifecycle import (
     blamed,
     cut_short,
     expel,
+    given_out,
     node_gone,
     rfc3339,
     sentence,
@@ -346,6 +347,17 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
         obstacle = obstacle or mode_obstacle(member.node, tuple(placed for placed, _ in case.devices), True, scene)
     if rebooted and any(use.live and not use.at_gate for use in member.uses):
         return _rebooted(member)
+    ended = next((use for use in member.uses if not use.live), None)
+    if ended is not None:
+        # It may still be at the devices, or Kubernetes has not taken them back yet.
+        name = f"pod {ended.pod.meta.name}" if ended.pod is not None else "its last pod"
+        text = f"waits until {name} on {member.node} has given its devices back"
+        return Passage(replace(member, state=_unready(stored, rebooted)), waits=text)
+    given = [use for use in member.uses if use.at_gate and any(record.allocated for record in use.records)]
+    if given:
+        # It gets them again once they are prepared.
+        taken = tuple(step for use in given for step in expel(use, deleted=False))
+        return Passage(replace(member, state=_unready(stored, rebooted)), removals=taken)
     progress = case.advance(HookStage.INIT, hooks, member.runs, obstacle)
     notices = _said(case, member, progress, hooks, HookStage.INIT)
     passed = replace(member, runs=progress.runs, entry=with_reports(entry, progress.reports))
@@ -361,9 +373,17 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
     return Passage(replace(passed, state=state), tasks, notices, progress.wake_at, waits=waits)
 
 
+def _unready(stored: object, rebooted: bool) -> ReplicaState:
+    return ReplicaState.ALLOCATED if stored == ReplicaState.ALLOCATED and not rebooted else ReplicaState.INITIALIZING
+
+
+_HAD = (ReplicaState.IN_USE, ReplicaState.INITIALIZING)
+"""States in which a pod may have a replica; the latter while its node was started anew under the pod."""
+
+
 def _left(case: _Case, member: Member) -> bool:
     """The last pod of a replica that stays has just left it."""
-    return member.entry.get("state") == ReplicaState.IN_USE and not member.uses
+    return member.entry.get("state") in _HAD and given_out(member.entry) and not member.uses
 
 
 def _cleans(runs: Sequence[Run]) -> bool:

@@ -7,8 +7,10 @@ patch of the status. A ResourceClaim of that name which somebody else made is ne
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -29,7 +31,10 @@ from adjoin.lifecycle import (
     rfc3339,
     unreserve,
 )
-from adjoin_allocator.model import Device, DeviceID, Pool
+from adjoin_allocator.amounts import size
+from adjoin_allocator.cel import Quantity
+from adjoin_allocator.model import Device, DeviceID, PlacedShare, Pool
+from adjoin_allocator.policies import consumption, rounded
 
 _FOREVER = {"effect": "NoExecute"}
 _TOLERATIONS = 16
@@ -51,6 +56,8 @@ class Cargo:
         guarded: Whether the pool's guard keeps others off; without it our own finalizer holds the allocation.
         bindings: What kube-scheduler waits for before it binds the pod, by device.
         parts: Requests that hold parts of devices.
+        shares: By request the part of each of its devices, None for a whole one; nothing for requests of whole ones.
+        alone: Devices of which nobody else has a part.
         excused: Tolerations of device taints that the pool's health rules excuse.
         beside: All devices of the node.
         wired: The DevicePool, with what is known of how its devices are wired.
@@ -66,6 +73,8 @@ class Cargo:
     guarded: bool
     bindings: Mapping[DeviceID, Binding] = field(default_factory=dict)
     parts: tuple[str, ...] = ()
+    shares: Mapping[str, tuple[PlacedShare | None, ...]] = field(default_factory=dict)
+    alone: frozenset[DeviceID] = frozenset()
     excused: tuple[Mapping[str, str], ...] = ()
     beside: tuple[Device, ...] = ()
     wired: Pool | None = None
@@ -124,6 +133,7 @@ def allocation_results(
     holder: str,
     bindings: Mapping[DeviceID, Binding] | None = None,
     excused: Sequence[Mapping[str, str]] = (),
+    shares: Sequence[PlacedShare | None] = (),
 ) -> list[dict[str, Any]]:
     """Devices as the results of an allocation.
 
@@ -134,9 +144,11 @@ def allocation_results(
         holder: What tells this hold on a device from all others: share ids are made of it.
         bindings: What kube-scheduler waits for before it binds the pod, by device.
         excused: Further tolerations.
+        shares: Which part of each, where they are not whole.
     """
     results = []
-    for device in devices:
+    times: Counter[DeviceID] = Counter()
+    for device, share in zip_longest(devices, shares):
         result: dict[str, Any] = {
             "request": request,
             "driver": device.id.driver,
@@ -149,12 +161,23 @@ def allocation_results(
             # there.
             result |= {"bindingConditions": list(binding.ready), "bindingFailureConditions": list(binding.failed)}
         if device.allow_multiple_allocations:
-            # The whole device is ours: kube-scheduler counts what is consumed, so all of it is.
-            result["shareID"] = str(uuid5(_SHARE_IDS, "/".join((holder, *device.id))))
-            if device.capacity:
-                result["consumedCapacity"] = {key: str(amount) for key, amount in sorted(device.capacity.items())}
+            # kube-scheduler counts what is consumed: of a whole device that is all of it.
+            taken = sorted(device.capacity.items()) if share is None else consumed_of(device, share)
+            again = (f"{times[device.id]}",) if times[device.id] else ()
+            times[device.id] += 1
+            words = (holder, *((request,) if share is not None else ()), *device.id, *again)
+            result["shareID"] = str(uuid5(_SHARE_IDS, "/".join(words)))
+            if taken:
+                result["consumedCapacity"] = {key: str(amount) for key, amount in taken}
         results.append(result)
     return results
+
+
+def consumed_of(device: Device, share: PlacedShare) -> list[tuple[str, Quantity]]:
+    """What a part consumes of a device that may be in several allocations, by capacity."""
+    asked = share.memory_bytes
+    memory = rounded(device, asked)
+    return sorted(consumption(device, asked if memory is None else memory).items())
 
 
 def owned_by(claim: ClaimFacts) -> dict[str, Any]:
@@ -179,7 +202,51 @@ def undelivered_parts(cargo: Cargo) -> Notice | None:
     return Notice("PartsNotDelivered", f"{text}: {why}; the pod waits", warning=True, key=claim.uid)
 
 
-_Hands = tuple[tuple[str, tuple[Device, ...]], ...]
+def uncarried_parts(cargo: Cargo) -> Notice | None:
+    """What the pod's owner hears where the replica has parts of devices that a ResourceClaim cannot carry, or None.
+
+    Kubernetes lets a device be in several allocations only if its driver says so; of one that nobody else has a part
+    of there is but one allocation.
+    """
+    undivided = next(
+        (
+            (request, device)
+            for request, shares in cargo.shares.items()
+            for device, share in zip(cargo.devices[request], shares, strict=True)
+            if share is not None and not device.allow_multiple_allocations and device.id not in cargo.alone
+        ),
+        None,
+    )
+    if undivided is None:
+        return _unrounded(cargo)
+    claim, (request, device) = cargo.claim.meta, undivided
+    text = f"request {request} of DeviceClaim {claim.name} has a part of {device.id}"
+    why = (
+        "others have parts of it too, and its driver does not let it be in several ResourceClaims; "
+        "use delivery.mode Environment, or a driver that publishes consumable capacity"
+    )
+    return Notice("PartsNotDelivered", f"{text}: {why}; the pod waits", warning=True, key=claim.uid)
+
+
+def _unrounded(cargo: Cargo) -> Notice | None:
+    """A part that Kubernetes would count as another amount than the claim holds."""
+    for request, shares in cargo.shares.items():
+        for device, share in zip(cargo.devices[request], shares, strict=True):
+            if share is None or not device.allow_multiple_allocations:
+                continue
+            counted = rounded(device, share.memory_bytes)
+            if counted != share.memory_bytes:
+                claim, asked = cargo.claim.meta, share.memory_bytes
+                text = f"request {request} of DeviceClaim {claim.name} has a part of {device.id}"
+                why = f"its driver's request policy has {'no such part' if counted is None else size(counted)}"
+                held = "whatever memory there is" if asked is None else size(asked)
+                message = f"{text} with {held}: {why}; ask for an amount that the policy has; the pod waits"
+                return Notice("PartsNotDelivered", message, warning=True, key=claim.uid)
+    return None
+
+
+_Held = tuple[Device, PlacedShare | None]
+_Hands = tuple[tuple[str, tuple[_Held, ...]], ...]
 
 
 def _object(cargo: Cargo, pod: PodFacts, name: str, hands: _Hands) -> dict[str, Any]:
@@ -220,7 +287,15 @@ def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str,
     results = [
         result
         for request, devices in hands
-        for result in allocation_results(request, devices, cargo.pool, holder, cargo.bindings, cargo.excused)
+        for result in allocation_results(
+            request,
+            [device for device, _ in devices],
+            cargo.pool,
+            holder,
+            cargo.bindings,
+            cargo.excused,
+            [share for _, share in devices],
+        )
     ]
     told = configs((request, [(device, _part(cargo, request, device)) for device in given]) for request, given in hands)
     return {
@@ -299,11 +374,17 @@ def hand_over(cargo: Cargo, pod: PodFacts, layout: Layout, relations: Relations,
         text = f"device {undriven.device} of DeviceClaim {claim.name} has no driver that could give it to a container"
         why = "what a pool lists itself or counts needs delivery.mode Environment"
         return Handover(notice=Notice("NoDriver", f"{text}: {why}; the pod waits", warning=True, key=claim.uid))
-    parts = undelivered_parts(cargo)
+    parts = uncarried_parts(cargo)
     if parts is not None:
         return Handover(notice=parts)
     try:
-        dealt = deal(layout, cargo.devices)
+        dealt = deal(
+            layout,
+            {
+                request: tuple(zip(devices, cargo.shares.get(request, (None,) * len(devices)), strict=True))
+                for request, devices in cargo.devices.items()
+            },
+        )
     except LayoutError as error:
         return Handover(notice=Notice("TooManyDevices", f"DeviceClaim {claim.name}: {error}", warning=True))
     steps: list[Step] = []

@@ -18,7 +18,7 @@ from adjoin.cache import View
 from adjoin.facts import ConfigMapFacts, NodeFacts, TaintRuleFacts
 from adjoin.inventory.changes import changed_keys, updated
 from adjoin.inventory.driver_pools import DriverPools, Key
-from adjoin.inventory.held import NOTHING, Found, Holders, find
+from adjoin.inventory.held import NOTHING, Found, Holders, find, recorded
 from adjoin.inventory.hosts import HostUse
 from adjoin.inventory.node_devices import NodeDevices, Overlap, Surroundings, node_devices, stable_order
 from adjoin.inventory.policy import policy_of
@@ -28,6 +28,7 @@ from adjoin.inventory.result import Inventory, PoolReport
 from adjoin.inventory.silence import read_silences, silent_drivers
 from adjoin.inventory.taints import DriverPoolRules, Tainted, TaintRules, scopes
 from adjoin.inventory.tenancy import TenancyRules, prepare_tenancy
+from adjoin.loads import NodeLoad
 from adjoin_allocator.model import Device, DeviceID, MatrixText, Node, Pool, natural_key
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -53,6 +54,7 @@ class InventoryBuilder:
         self._driver_pools = DriverPools()
         self._taint_rules = TaintRules()
         self._hosts = HostUse()
+        self._loads: Mapping[str, NodeLoad] = {}
         self._tenancies: Mapping[str, TenancyRules] = {}
         self._parameters: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
         self._rules: dict[Key, DriverPoolRules] = {}
@@ -92,6 +94,8 @@ class InventoryBuilder:
         dirty.update(name for name in {*self._locked, *locked} if self._locked.get(name) != locked.get(name))
         self._locked = locked
         fuller = self._hosts.update(view.guests)
+        fuller.update(changed_keys(self._loads, view.loads))
+        self._loads = view.loads
         if every:
             dirty.update(self._driver_pools.of_node, self._listing, self._sites, view.nodes)
         self._sort_out(dirty)
@@ -222,15 +226,18 @@ class InventoryBuilder:
         }
 
     def _node(self, name: str) -> Node:
-        """The node with what pods use of it; the same object while nothing of it changed."""
+        """The node with what pods ask of it and what is measured; the same object while nothing of it changed."""
         facts = self._known_nodes.get(name)
         if facts is None:
             return self._unknown(name)
         cpu, memory = self._hosts.used(name)
-        if (cpu, memory) == (facts.node.cpu_used_milli, facts.node.memory_used_bytes):
+        load = self._loads.get(name)
+        if load is None and (cpu, memory) == (facts.node.cpu_used_milli, facts.node.memory_used_bytes):
             return facts.node
         known = self._nodes.get(name)
         node = replace(facts.node, cpu_used_milli=cpu, memory_used_bytes=memory)
+        if load is not None:
+            node = replace(node, cpu_load_milli=load.cpu_milli, memory_load_bytes=load.memory_bytes)
         return known if known == node else node
 
     def _unknown(self, name: str) -> Node:
@@ -253,6 +260,8 @@ class InventoryBuilder:
             everything = site.devices
             if again.devices:
                 everything = tuple(sorted((*site.devices, *again.devices), key=stable_order))
+            if held:
+                everything = recorded(everything, held)
             if again is not NOTHING:
                 found[name] = again
             if everything:

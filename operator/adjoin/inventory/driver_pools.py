@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from adjoin.facts import Binding, PublishedDevice, SliceFacts
 from adjoin.inventory.changes import changed_keys
@@ -39,6 +39,7 @@ class DriverPool:
         nodes: Every node that a slice of any generation names.
         bindings: By device name what pods wait for before they bind, where they wait for something.
         layered: Hardware may be published more than once: as a whole and in parts, or with several faces.
+        counters: What its counter sets hold, by counter set and counter.
         since: When the newest of its slices was made (seconds since the epoch), or None.
     """
 
@@ -53,6 +54,7 @@ class DriverPool:
     bindings: Mapping[str, Binding]
     layered: bool
     since: float | None = None
+    counters: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
 
     def id_of(self, device: PublishedDevice) -> DeviceID:
         """The triple that Kubernetes knows the device by."""
@@ -63,7 +65,7 @@ class DriverPool:
         return next((device for device in self.devices.get(node, ()) if device.name == name), None)
 
     def relatives(self, name: str) -> tuple[PublishedDevice, ...]:
-        """Devices that sit on the same hardware as the device of that name, itself left out.
+        """Devices that cannot be in use beside the device of that name, whatever counters say.
 
         A partition that is not published any more does not say whose it was, so it keeps every card from being given
         out that it may be a part of. What has the name of a card is none: a card that died is no reason to hold the
@@ -80,7 +82,7 @@ class DriverPool:
         own = [card for card in cards if name.startswith(f"{card.name}-")]
         if not own:
             return tuple(counted)
-        return tuple(each for each in counted if any(same_hardware(each, card) for card in own))
+        return tuple(each for each in counted if any(_share_counters(each, card) for card in own))
 
 
 def hardware_keys(device: PublishedDevice) -> frozenset[str]:
@@ -99,17 +101,20 @@ def _layered(devices: Iterable[PublishedDevice]) -> bool:
 
 
 def same_hardware(one: PublishedDevice, other: PublishedDevice) -> bool:
-    """Whether two devices of one driver on one node cannot be in use at once: one is a part of the other, both may take
-    of the same counters, or they are two faces of one card (as a GPU and as a function for virtual machines).
-
-    Counters alone would let some partitions of a card be used side by side, but nobody accounts for that yet.
+    """Whether two devices of one driver on one node cannot be in use at once whatever counters say: one is a part of
+    the other, or they are two faces of one card (as a GPU and as a function for virtual machines). Of devices that take
+    of the same counters these tell what can be used side by side.
     """
-    if not one.consumes.keys().isdisjoint(other.consumes):
-        return True
+    if _share_counters(one, other):
+        return False
     own, others = uuid_of(one), uuid_of(other)
     if own and own == others:
         return _text(one, "type") != _text(other, "type")
     return bool(own and own == parent_of(other)) or bool(others and others == parent_of(one))
+
+
+def _share_counters(one: PublishedDevice, other: PublishedDevice) -> bool:
+    return not one.consumes.keys().isdisjoint(other.consumes)
 
 
 def uuid_of(device: PublishedDevice) -> str:
@@ -173,6 +178,7 @@ def read_driver_pool(slices: Iterable[SliceFacts]) -> DriverPool:
         ),
         layered=any(map(_layered, local.values())),
         bindings={device.name: device.binding for facts in current for device in facts.devices if device.binding},
+        counters={name: amounts for facts in reversed(current) for name, amounts in facts.counters.items()},
         since=max((facts.meta.created for facts in current if facts.meta.created is not None), default=None),
     )
 

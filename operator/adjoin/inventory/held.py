@@ -14,11 +14,13 @@ from adjoin.api.defaults import device_of
 from adjoin.api.names import DRIVER
 from adjoin.facts import ClaimFacts, PublishedDevice
 from adjoin.holdings import read_placed
+from adjoin.inventory.cards import as_counters
 from adjoin.inventory.changes import changed_keys
 from adjoin.inventory.driver_pools import DriverPool
 from adjoin.inventory.identity import Identity, identify, spelled
 from adjoin.inventory.node_devices import NodeDevices
 from adjoin.inventory.pools import PoolRules, asked_pool
+from adjoin_allocator.budgets import consumed_by
 from adjoin_allocator.model import Device, DeviceID, PlacedDevice
 from adjoin_allocator.terms import DeviceType, Standing
 
@@ -182,7 +184,7 @@ def _unoffered(
         published, identity = _published(node, placed, driver_pool, rules)
         if published is not None:
             detail = driver_pool.problem or "its pool does not select it any more"
-            seen = _absent(node, each, kind, placed.id._replace(device=published.name))
+            seen = _absent(node, each, kind, placed.id._replace(device=published.name), driver_pool)
             return replace(
                 seen,
                 hardware_id=identity,
@@ -191,11 +193,13 @@ def _unoffered(
                 standing=Standing.WITHHELD,
                 standing_detail=detail,
                 allow_multiple_allocations=published.allow_multiple_allocations,
+                policies=published.policies,
+                consumes=as_counters(placed.consumed) or published.consumes,
             )
         if driver_pool.problem:
             # The generation that would tell is still on its way; until then nothing has happened to the device.
             older = driver_pool.older.get(placed.id.device)
-            seen = _absent(node, each, kind, placed.id)
+            seen = _absent(node, each, kind, placed.id, driver_pool)
             return replace(
                 seen,
                 attributes=older.attributes if older is not None else {},
@@ -203,10 +207,25 @@ def _unoffered(
                 standing=Standing.WITHHELD,
                 standing_detail=driver_pool.problem,
             )
-    return _absent(node, each, kind, stand_in(placed) if contradicted else placed.id)
+    return _absent(node, each, kind, stand_in(placed) if contradicted else placed.id, driver_pool)
 
 
-def _absent(node: str, each: HeldDevice, kind: DeviceType, id_: DeviceID) -> Device:
+def recorded(devices: Iterable[Device], held: Iterable[HeldDevice]) -> tuple[Device, ...]:
+    """The devices, those that are held with what their claims have recorded that they take of counters: a driver that
+    publishes other costs meanwhile has not given anything back.
+    """
+    records = {each.placed.id: each.placed.consumed for each in held if each.placed.consumed}
+    return tuple(
+        replace(device, consumes=as_counters(records[device.id]))
+        if records and device.id in records and consumed_by(device) != records[device.id]
+        else device
+        for device in devices
+    )
+
+
+def _absent(
+    node: str, each: HeldDevice, kind: DeviceType, id_: DeviceID, driver_pool: DriverPool | None = None
+) -> Device:
     return Device(
         id=id_,
         node=node,
@@ -218,6 +237,8 @@ def _absent(node: str, each: HeldDevice, kind: DeviceType, id_: DeviceID) -> Dev
         capacity={},
         standing=Standing.MISSING,
         standing_detail="not in the inventory",
+        consumes=as_counters(each.placed.consumed),
+        counters=driver_pool.counters if driver_pool is not None and each.placed.consumed else {},
     )
 
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from adjoin.api.names import DRIVER
 from adjoin.facts import PublishedDevice
+from adjoin.inventory.cards import NO_CARDS, share_out
 from adjoin.inventory.driver_pools import DriverPool, parent_of, same_hardware, uuid_of
 from adjoin.inventory.identity import Identity, identify
 from adjoin.inventory.pools import Offer, PoolRules, counted_devices
@@ -71,8 +72,7 @@ class NodeDevices:
         devices: Devices of all pools, without those that are only known from a claim.
         identities: What identifies each.
         overlaps: Devices that were selected a second time.
-        parts: By pool how many parts of devices it selects. Giving one out takes from the whole and from other parts,
-            which nobody accounts for yet, so they are nobody's.
+        parts: By pool how many parts of devices it selects under the name that has the whole.
     """
 
     devices: tuple[Device, ...]
@@ -119,7 +119,7 @@ def node_devices(site: Surroundings) -> NodeDevices:
             found = _symptoms(each, rules)
             tainted += _tainted(site, each, identity, found)
             standing = _locked(site, each, identity) or _standing(site, each, rules, driver_pool.problem, found)
-            devices.append(_device(site, each, identity, standing))
+            devices.append(_device(site, each, identity, standing, driver_pool))
             identities[each.id] = identity
         by_drivers += chosen
     unpublished = list(_unpublished(site, by_drivers, overlaps, beyond)) if site.listing else []
@@ -141,14 +141,22 @@ def _published(
     if not wanted:
         return
     chosen: list[tuple[int, _Chosen]] = []
-    for published in driver_pool.devices.get(site.node.name, ()):
+    here = driver_pool.devices.get(site.node.name, ())
+    cards = share_out(driver_pool, here, wanted) if driver_pool.layered else NO_CARDS
+    for published in here:
         owner: _Chosen | None = None
         for rank, (rules, offer) in enumerate(wanted):
             if not offer.matches(published):
                 continue
-            if published.name in driver_pool.parts:
+            if cards.beside_whole(published, rank):
+                # Who names whole cards and means parts of them too would get parts where cards are asked for.
                 parts[rules.name] += 1
-                break
+                continue
+            landlord = cards.owner(published)
+            if landlord is not None and landlord[0] is not rules:
+                taken = driver_pool.id_of(published)
+                overlaps.append(Overlap(taken, rules.name, landlord[0].name, landlord[1].name))
+                continue
             if owner is None:
                 owner = _Chosen(driver_pool.id_of(published), rules, offer, published)
                 chosen.append((rank, owner))
@@ -168,7 +176,8 @@ def _hardware_once(
             cards.setdefault(uuid, each)
     for _, each in chosen:
         card = cards.get(uuid_of(each.published), each)
-        if parent_of(each.published) in cards:
+        parent = cards.get(parent_of(each.published))
+        if parent is not None and same_hardware(parent.published, each.published):
             parts[each.rules.name] += 1
         elif card is not each and same_hardware(card.published, each.published):
             overlaps.append(Overlap(each.id, each.rules.name, card.rules.name, card.offer.name))
@@ -258,7 +267,13 @@ def _unpublished_standing(site: Surroundings, found: Sequence[Symptom]) -> tuple
     return _ailing(found) or (Standing.OFFERED, "")
 
 
-def _device(site: Surroundings, each: _Chosen, identity: Identity, standing: tuple[Standing, str]) -> Device:
+def _device(
+    site: Surroundings,
+    each: _Chosen,
+    identity: Identity,
+    standing: tuple[Standing, str],
+    driver_pool: DriverPool | None = None,
+) -> Device:
     performance, priority = each.offer.rank(each.published)
     return Device(
         id=each.id,
@@ -274,4 +289,7 @@ def _device(site: Surroundings, each: _Chosen, identity: Identity, standing: tup
         standing=standing[0],
         standing_detail=standing[1],
         allow_multiple_allocations=each.published.allow_multiple_allocations,
+        policies=each.published.policies,
+        consumes=each.published.consumes,
+        counters=driver_pool.counters if driver_pool is not None and each.published.consumes else {},
     )

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
 
 from adjoin.api.pool_status import PoolCondition
 from adjoin.facts import Binding
@@ -19,7 +21,8 @@ from adjoin.inventory.pools import address_of
 from adjoin.inventory.silence import Silence
 from adjoin.inventory.taints import Tainted
 from adjoin.inventory.tenancy import TenancyRules
-from adjoin_allocator.model import Device, DeviceID, Node, PlacedDevice, Pool
+from adjoin_allocator.cel import Quantity
+from adjoin_allocator.model import Counted, Device, DeviceID, Node, PlacedDevice, Pool
 from adjoin_allocator.terms import Standing
 
 NAMED = 8
@@ -79,7 +82,8 @@ class PoolReport:
             notes.append(f"{_count(self.remote, 'device')} not local to one node and therefore not offered")
         if self.parts:
             notes.append(
-                f"{_count(self.parts, 'part')} of a larger device and not offered: parts are not supported yet"
+                f"{_count(self.parts, 'part')} of a larger device of the same name and not offered: what selects parts "
+                "alone has them"
             )
         if self.beyond:
             notes.append(f"{_count(self.beyond, 'device')} counted beyond {COUNTED} a node and not offered")
@@ -102,6 +106,11 @@ GUARD_MESSAGE = (
     "this cluster serves no DeviceTaintRules, so nothing keeps others off the devices; "
     "set delivery.guard: None to go without"
 )
+
+
+def _quantity(amount: Fraction) -> Quantity:
+    """The amount; what does not end in tenths is rounded up to billionths."""
+    return Quantity(ceil(amount * 10**9), -9)
 
 
 def _count(number: int, noun: str) -> str:
@@ -250,6 +259,32 @@ class Inventory:
             for devices in self.devices.values()
             for device in devices
             if device.hardware_id in lost and device.standing is not Standing.MISSING
+        }
+
+    def outside(self, taken: Collection[DeviceID]) -> Mapping[str, Mapping[Key, Counted]]:
+        """What of their counters is taken by devices that are in somebody's hands and in no pool: by node and driver
+        pool. O(taken).
+        """
+        found: dict[str, dict[Key, dict[str, dict[str, Fraction]]]] = {}
+        for id_ in sorted(taken):
+            driver_pool = self._driver_pools.get((id_.driver, id_.pool))
+            if driver_pool is None or not driver_pool.layered:
+                continue
+            for node in driver_pool.devices:
+                device = driver_pool.named(node, id_.device)
+                if device is None or not device.consumes or self.device(node, id_) is not None:
+                    continue
+                sets = found.setdefault(node, {}).setdefault((id_.driver, id_.pool), {})
+                for name, amounts in device.consumes.items():
+                    sums = sets.setdefault(name, {})
+                    for counter, amount in amounts.items():
+                        sums[counter] = sums.get(counter, Fraction(0)) + amount.value
+        return {
+            node: {
+                key: {name: {at: _quantity(sum_) for at, sum_ in sums.items()} for name, sums in sets.items()}
+                for key, sets in by_key.items()
+            }
+            for node, by_key in found.items()
         }
 
     def excluded_by(self, id_: DeviceID) -> tuple[DeviceID, ...]:

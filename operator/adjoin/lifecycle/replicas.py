@@ -22,7 +22,8 @@ from adjoin.lifecycle.relations import Relations, precedence
 from adjoin.lifecycle.removal import end, expel
 from adjoin.lifecycle.runs import Run, read_runs
 from adjoin.lifecycle.times import rfc3339
-from adjoin.lifecycle.uses import STRAY, Use, entries, uses_of
+from adjoin.lifecycle.uses import STRAY, Use, entries, given_out, uses_of
+from adjoin_allocator.budgets import recorded
 from adjoin_allocator.model import Claim, DeviceID, Hold, PlacedDevice, PlacedShare
 from adjoin_allocator.results import Placement
 from adjoin_allocator.terms import HoldKind, ReplicaState
@@ -107,6 +108,8 @@ def device_entry(device: PlacedDevice) -> dict[str, Any]:
         entry["id"] = device.hardware_id
     if device.share is not None:
         entry["share"] = share_entry(device.share)
+    if device.consumed:
+        entry["consumed"] = recorded(device.consumed)
     return entry
 
 
@@ -207,7 +210,7 @@ def _going(entry: Raw, runs: Iterable[Run]) -> bool:
 
 def _counted(entry: Raw, uses: tuple[Use, ...]) -> Raw:
     """The entry with one pod more that it has served, once nothing of that pod is left."""
-    if uses or entry.get("state") != ReplicaState.IN_USE:
+    if uses or entry.get("state") not in (ReplicaState.IN_USE, ReplicaState.INITIALIZING) or not given_out(entry):
         return entry
     return {**entry, "served": int(entry.get("served") or 0) + 1}
 

@@ -108,11 +108,14 @@ def _entry(member: Member, boot_id: str, now: float) -> dict[str, Any]:
     entry["state"] = member.state.value
     if member.runs:
         entry["hooks"] = [run_entry(run) for run in member.runs]
+    else:
+        # An attempt of an earlier boot, say: what is left of it is cleared away only once nothing tells of it.
+        entry.pop("hooks", None)
     if member.state is ReplicaState.READY:
         entry.setdefault("readyAt", rfc3339(now))
         if before != ReplicaState.READY or "idleSince" not in entry:
             entry["idleSince"] = rfc3339(now)
-    elif member.state is ReplicaState.INITIALIZING and before == ReplicaState.IN_USE and not member.uses:
+    elif member.state is ReplicaState.INITIALIZING and given_out(entry) and not member.uses:
         entry["idleSince"] = rfc3339(now)
     elif member.state is ReplicaState.IN_USE:
         entry.setdefault("readyAt", rfc3339(now))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.support.objects import allocation, replica
 
 from adjoin.cache import LINGER_SECONDS, READERS, REMEMBERED_ENDS, Cache
 from adjoin.facts import ClaimFacts, PodFacts
+from adjoin.holdings import read_placed
 from adjoin.intents import Intent, Kind, Step, Verb
 
 NOW = 1_000.0
@@ -317,6 +319,24 @@ class TestAssumed:
         known = cache.known(Kind.DEVICE_CLAIM, "c1")
         assert isinstance(known, ClaimFacts)
         assert known.status == {}
+
+    def test_a10_what_a_write_gives_back_is_its_claims_until_it_is_written(self, cache: Cache) -> None:
+        """Another claim's write could be carried out before it: then both would name the device."""
+        first, second = (
+            replica(0, state="Ready"),
+            replica(1, node="n2", state="Ready", devices=[("gpu", "d", "n2", "g")]),
+        )
+        stored = allocation(first, second)
+        cache.ingest(Kind.DEVICE_CLAIM, {**claim(version=1), "status": stored})
+        step = Step(Verb.PATCH_STATUS, Kind.DEVICE_CLAIM, "team", "job", "c1", 1, {"status": {}})
+        left = {**allocation({**first, "state": "InUse"}), "phase": "Pending"}
+        cache.assume(Intent("c1", "release", (step,), left))
+        shown = {each.index: (each.state, each.node) for each in read_placed(cache.view(NOW).claims["c1"].status)}
+        assert shown == {0: ("InUse", first["node"]), 1: ("Releasing", "n2")}
+        assert phase_of(cache) == "Pending"
+        cache.ingest(Kind.DEVICE_CLAIM, {**claim(version=2), "status": left})
+        cache.settle("c1")
+        assert [each.index for each in read_placed(cache.view(NOW).claims["c1"].status)] == [0]
 
     def test_a_busy_subject_takes_no_second_intent(self, cache: Cache) -> None:
         cache.ingest(Kind.DEVICE_CLAIM, claim(version=1))

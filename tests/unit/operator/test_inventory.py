@@ -14,6 +14,7 @@ from tests.support.views import view_of
 
 from adjoin.holdings import read_placed
 from adjoin.inventory import Inventory, InventoryBuilder, matching
+from adjoin_allocator.cel import Quantity
 from adjoin_allocator.model import DeviceID
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.terms import Standing
@@ -539,9 +540,19 @@ class TestOtherSources:
         assert (texts["n2"].source, texts["n2"].text) == ("m/rest", "")
 
 
+CALLED = f"device.attributes['{GPU}'].called"
+OLD = "2026-11-30T06:00:00Z"
+
+
+def selecting(name: str, cel: str) -> dict[str, Any]:
+    """A name for GPUs that this expression matches, which may look at what they are called."""
+    return {"name": name, "type": "GPU", "source": {"resourceSlices": {"driver": GPU, "selectors": [{"cel": cel}]}}}
+
+
 class TestParts:
     def sliced(self) -> dict[str, Any]:
-        slices = resourceslice("n1", GPU, {"gpu-0": {}, "gpu-0-mig-0": {}, "gpu-0-mig-1": {}, "gpu-1": {}, "gpu-2": {}})
+        names = ("gpu-0", "gpu-0-mig-0", "gpu-0-mig-1", "gpu-1", "gpu-2")
+        slices = resourceslice("n1", GPU, {name: {"called": {"string": name}} for name in names})
         for device, memory in zip(slices["spec"]["devices"], ("40Gi", "5Gi", "10Gi", "40Gi", None), strict=True):
             if memory is not None:
                 counters = {"counterSet": device["name"][:5], "counters": {"memory": {"value": memory}}}
@@ -552,13 +563,55 @@ class TestParts:
         inventory = build(devicepool(delivery=NO_GUARD), node(), self.sliced())
         assert names(inventory) == ["gpu-0", "gpu-1", "gpu-2"]
         assert conditions(inventory)["Ready"] == (
-            "2 parts are of a larger device and not offered: parts are not supported yet"
+            "2 parts are of a larger device of the same name and not offered: what selects parts alone has them"
         )
 
-    def test_a_part_that_somebody_has_keeps_the_whole_from_us(self) -> None:
+    def test_a_name_that_selects_parts_alone_has_them(self) -> None:
+        named = [selecting("whole", f"!{CALLED}.contains('mig')"), selecting("part", f"{CALLED}.contains('mig')")]
+        inventory = build(devicepool(devices=named, delivery=NO_GUARD), node(), self.sliced())
+        kinds = {device.id.device: device.kind for device in inventory.devices["n1"]}
+        assert kinds == {
+            "gpu-0": "whole",
+            "gpu-0-mig-0": "part",
+            "gpu-0-mig-1": "part",
+            "gpu-1": "whole",
+            "gpu-2": "whole",
+        }
+        by_name = {device.id.device: device for device in inventory.devices["n1"]}
+        assert by_name["gpu-0-mig-1"].consumes["gpu-0"]["memory"] == Quantity.parse("10Gi")
+
+    def test_a_card_is_of_one_pool_with_all_its_parts(self) -> None:
+        old = devicepool(
+            "old", devices=[selecting("part", f"{CALLED} == 'gpu-0-mig-0'")], delivery=NO_GUARD, creationTimestamp=OLD
+        )
+        inventory = build(old, devicepool(delivery=NO_GUARD), node(), self.sliced())
+        pools = {device.id.device: device.device_pool for device in inventory.devices["n1"]}
+        assert pools == {"gpu-0-mig-0": "old", "gpu-1": "training", "gpu-2": "training"}
+        assert "gpu-0" in conditions(inventory)["Overlap"]
+
+    @pytest.mark.parametrize(
+        "apart", [pytest.param(False, id="one slice"), pytest.param(True, id="slices of their own")]
+    )
+    def test_counters_stand_in_the_slice_or_in_another(self, apart: bool) -> None:
+        devices, counters = self.sliced(), [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}}}]
+        slices = [devices]
+        if apart:
+            other = resourceslice("n1", GPU, {}, name="n1-counters", uid="counters")
+            other["spec"]["sharedCounters"] = counters
+            slices.append(other)
+        else:
+            devices["spec"]["sharedCounters"] = counters
+        for each in slices:
+            each["spec"]["pool"]["resourceSliceCount"] = len(slices)
+        inventory = build(devicepool(delivery=NO_GUARD), node(), *slices)
+        assert inventory.devices["n1"][0].counters["gpu-0"]["memory"] == Quantity.parse("80Gi")
+
+    def test_what_a_part_in_no_pool_takes_is_outside(self) -> None:
         inventory = build(devicepool(delivery=NO_GUARD), node(), self.sliced())
         part, card = DeviceID(GPU, "n1", "gpu-0-mig-0"), DeviceID(GPU, "n1", "gpu-0")
-        assert set(inventory.excluded_by(part)) == {part, card}
+        assert inventory.excluded_by(part) == (part,)
+        taken = inventory.outside({part, card})
+        assert taken["n1"][GPU, "n1"]["gpu-0"]["memory"].value == Quantity.parse("5Gi").value
         for alone in ("gpu-1", "gpu-2", "gpu-9"):
             assert inventory.excluded_by(DeviceID(GPU, "n1", alone)) == (DeviceID(GPU, "n1", alone),)
 

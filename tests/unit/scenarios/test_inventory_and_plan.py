@@ -56,7 +56,7 @@ def test_a7_a_part_and_its_whole_are_never_both_given_out() -> None:
     assert ran.devices("c1") == {"gpu": ["gpu-1"]}
     assert ran.claims["c2"]["phase"] == "Pending"
     assert ran.counts("training", "gpu")["capacity"] == 2
-    assert "not supported yet" in ran.shown["pools"][0]["conditions"][0]["message"]
+    assert "not offered" in ran.shown["pools"][0]["conditions"][0]["message"]
 
 
 @pytest.mark.parametrize(

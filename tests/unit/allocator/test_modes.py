@@ -1,0 +1,98 @@
+"""Shares of all modes on the same cards through `plan`, against a judge that tries everything."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support import make, modes_oracle
+from tests.support.checks import assert_valid
+from tests.support.mode_sites import claims, named, sites
+
+from adjoin_allocator import Claim, Code, Memo, Plan, Snapshot, plan
+
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
+
+
+def _answer(snapshot: Snapshot, memo: Memo | None = None) -> Plan:
+    decided = plan(snapshot, make.NOW, memo)
+    assert_valid(snapshot, decided)
+    return decided
+
+
+def _ways(claim: Claim, decided: Plan) -> list[tuple[str, ...]]:
+    """By placed replica what its requests are called."""
+    return [
+        tuple(dict.fromkeys(device.request for device in placement.devices))
+        for placement in decided.claims[claim.uid].placements
+    ]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@given(st.data())
+def test_what_fits_is_placed_in_the_first_way_that_fits(data: st.DataObject) -> None:
+    """One by one, some of them given back in between: what is held never moves, what was remembered changes nothing,
+    and when all have gone the answer is that of an empty cluster.
+    """
+    empty = data.draw(sites())
+    memo, snapshot = Memo(), empty
+    for number in range(data.draw(st.integers(1, 7))):
+        claim = named(data.draw(claims(snapshot, alternatives=True)), number)
+        arrived = replace(snapshot, claims=(*snapshot.claims, claim))
+        decided = _answer(arrived, memo)
+        assert decided == plan(arrived, make.NOW) or decided.claims == plan(arrived, make.NOW).claims
+        way = modes_oracle.first_way(snapshot, claim)
+        answer = decided.claims[claim.uid]
+        assert _ways(claim, decided) == ([] if way is None else [way]), answer
+        if way is None and not any(one.first_of for one in claim.requests):
+            weak = any(
+                modes_oracle.STRONG[snapshot.shares[one.share.name].mode] < modes_oracle.WEIGHT[one.isolation]
+                for one in claim.requests
+                if one.share is not None
+            )
+            assert (answer.reasons[0].code is Code.ISOLATION_UNAVAILABLE) == weak, answer.reasons
+        if answer.placements:
+            snapshot = replace(arrived, claims=(*snapshot.claims, make.after(claim, answer.placements)))
+        if snapshot.claims and data.draw(st.booleans()):
+            gone = data.draw(st.sampled_from(snapshot.claims))
+            snapshot = replace(snapshot, claims=tuple(one for one in snapshot.claims if one is not gone))
+    last = named(data.draw(claims(empty)), 99)
+    alone = replace(empty, claims=(last,))
+    assert plan(alone, make.NOW, memo).claims == plan(alone, make.NOW).claims
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
+@given(st.data())
+def test_together_each_fits_beside_all_before_it(data: st.DataObject) -> None:
+    """All at once, in any order of the input: placed is who fits beside all that are placed before, wherever these
+    could be.
+    """
+    empty = data.draw(sites(cards=3))
+    asked = [named(data.draw(claims(empty)), number) for number in range(data.draw(st.integers(2, 5)))]
+    snapshot = replace(empty, claims=tuple(asked))
+    decided = _answer(snapshot)
+    assert [one.name for one in asked if decided.claims[one.uid].placements] == modes_oracle.served(empty, asked)
+    turned = replace(empty, claims=tuple(data.draw(st.permutations(asked))))
+    assert dict(plan(turned, make.NOW).claims) == dict(decided.claims)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
+@given(st.data())
+def test_a_gang_has_as_many_members_as_fit_in_as_few_ways_as_that_takes(data: st.DataObject) -> None:
+    """Beside one claim that holds something."""
+    empty = data.draw(sites(cards=3))
+    first = named(data.draw(claims(empty)), 0)
+    before = replace(empty, claims=(first,))
+    there = make.after(first, plan(before, make.NOW).claims[first.uid].placements)
+    snapshot = replace(empty, claims=(there,) if there.placed else ())
+    asked = named(data.draw(claims(snapshot, alternatives=True)), 1)
+    wanted = data.draw(st.integers(2, 4))
+    claim = replace(asked, replicas=wanted, gang_min=data.draw(st.integers(1, wanted)))
+    arrived = replace(snapshot, claims=(*snapshot.claims, claim))
+    decided = _answer(arrived)
+    used = _ways(claim, decided)
+    members, ways = modes_oracle.gang(snapshot, claim)
+    assert len(used) == members, decided.claims[claim.uid]
+    names = [names for _, names in modes_oracle.ways(claim)]
+    assert all(way in names[:ways] for way in used)

@@ -163,7 +163,7 @@ class Stepwise:
             ledger.roll_back(mark)
             if len(placements) == sum(len(part.missing) for part in self.parts):
                 for placement in placements:
-                    ledger.take_placement(claim.pool, placement, claim.host)
+                    ledger.take_placement(claim.pool, placement, claim)
                 return placements
             if not placements:
                 break

@@ -225,7 +225,7 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     limit = stock.shares[at].max_devices
     full = ""
     if limit is not None and stock.in_mode[at] >= limit:
-        full = f", all {limit} devices that it may split are split"
+        full = f", all {limit} that it may split are split" if limit > 1 else ", the one that it may split is split"
         if stock.in_mode[at] > limit:
             full = f", {stock.in_mode[at]} devices are split and it may split {limit}: nothing is given until fewer are"
     yield Reason(

@@ -225,16 +225,15 @@ def uncarried_parts(cargo: Cargo) -> Notice | None:
 
 
 def _unrounded(cargo: Cargo) -> Notice | None:
-    """A part that Kubernetes would count as another amount than the claim holds."""
+    """A part of an amount that the driver does not give any more."""
     for request, shares in cargo.shares.items():
         for device, share in zip(cargo.devices[request], shares, strict=True):
             if share is None or not device.allow_multiple_allocations:
                 continue
-            counted = rounded(device, share.memory_bytes)
-            if counted != share.memory_bytes:
+            if rounded(device, share.memory_bytes) is None:
                 claim, asked = cargo.claim.meta, share.memory_bytes
                 text = f"request {request} of DeviceClaim {claim.name} has a part of {device.id}"
-                why = f"its driver's request policy has {'no such part' if counted is None else size(counted)}"
+                why = "its driver's request policy has no such part by now"
                 held = "whatever memory there is" if asked is None else size(asked)
                 message = f"{text} with {held}: {why}; ask for an amount that the policy has; the pod waits"
                 return Notice("PartsNotDelivered", message, warning=True, key=claim.uid)

@@ -325,6 +325,40 @@ def test_two_shares_edits_end_in_the_same_state_in_whatever_order(first: str) ->
     assert condition(world, "Overlap", "old") is None
 
 
+def test_while_a_shares_status_is_being_written_nobody_else_enters_devices_that_it_may_be_entering() -> None:
+    world = cluster(eager("one"), eager("two"), deviceshare("three"), part(share="three"))
+    decision = Decider().decide(world.view(busy=["share-one"]), world.now)
+    written = {
+        step.name: step.body for intent in decision.intents for step in intent.steps if step.kind is Kind.DEVICE_SHARE
+    }
+    assert "one" not in written
+    assert all("placements" not in (body or {}).get("status", {}) for body in written.values())
+    settle(world)
+    modes = [ledger(world, name) for name in ("one", "two", "three")]
+    assert sorted(device for mode in modes for device in mode) == ["gpu-0", "gpu-1"]
+
+
+def test_an_older_share_has_what_a_younger_one_is_just_preparing() -> None:
+    world = published()
+    world.add(
+        eager("new", created="2026-11-30T07:30:00Z", maxDevices=1), deviceshare("old", created="2026-11-30T07:00:00Z")
+    )
+    world.change(Kind.DEVICE_SHARE, "old", {"spec": {"maxDevices": 1}})
+    met: list[str] = []
+
+    def end(job: Obj) -> Ending:
+        if not met:
+            met.append(told(job)["devices"][0]["share"]["name"])
+            world.change(Kind.DEVICE_SHARE, "old", {"spec": {"prepare": "Eager"}})
+            return Ending(None)
+        return Ending()
+
+    world.hook = end
+    settle(world)
+    assert met == ["new"]
+    assert (ledger(world, "old"), ledger(world, "new")) == ({"gpu-0": "Ready"}, {"gpu-1": "Ready"})
+
+
 @pytest.mark.parametrize(
     ("edit", "left"),
     [

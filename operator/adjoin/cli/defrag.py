@@ -16,10 +16,12 @@ from typing import Any
 from adjoin.cli.exits import OK, PENDING
 from adjoin.cli.explain import find_claim
 from adjoin.cli.explained import say, table, title
+from adjoin.cli.held import device_words
 from adjoin.cli.output import as_text, console_for, trimmed
 from adjoin.cli.progress import progress
 from adjoin.cli.question import pose
 from adjoin.cli.source import NoAnswer, Where, complain, moment, read_source, warn
+from adjoin.lifecycle import share_entry
 from adjoin_allocator.defrag import Advice, Move, Outcome, defragment
 from adjoin_allocator.model import ClaimUID, PlacedDevice
 from adjoin_allocator.results import Placement
@@ -93,6 +95,7 @@ def _device(device: PlacedDevice) -> Json:
         "pool": device.id.pool,
         "device": device.id.device,
         "id": device.hardware_id,
+        "share": None if device.share is None else share_entry(device.share),
     }
 
 
@@ -119,7 +122,7 @@ def _told(shown: Json) -> str:
     if shown["moves"] and shown["placements"]:
         title(console, f"Then {claim} gets")
         rows = [
-            (str(each["replica"]), each["node"], " ".join(device["device"] for device in each["devices"]), _near(each))
+            (str(each["replica"]), each["node"], " ".join(map(device_words, each["devices"])), _near(each))
             for each in shown["placements"]
         ]
         table(console, ("REPLICA", "NODE", "DEVICES", "LOCALITY"), rows)
@@ -131,7 +134,7 @@ def _proof(shown: Json) -> str:
 
 
 def _place(spot: Json) -> str:
-    return f"{spot['node']}: {' '.join(device['device'] for device in spot['devices'])}"
+    return f"{spot['node']}: {' '.join(map(device_words, spot['devices']))}"
 
 
 def _near(placement: Json) -> str:

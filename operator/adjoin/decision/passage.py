@@ -345,7 +345,8 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
         return Passage(replace(member, state=_ready(member)))
     if not rebooted:
         obstacle = obstacle or mode_obstacle(member.node, tuple(placed for placed, _ in case.devices), True, scene)
-    if rebooted and any(use.live and not use.at_gate for use in member.uses):
+    if any(use.live and not use.at_gate for use in member.uses):
+        # Also while its node does not say which boot this is, as one that has just been made anew.
         return _rebooted(member)
     ended = next((use for use in member.uses if not use.live), None)
     if ended is not None:

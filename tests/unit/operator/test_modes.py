@@ -656,7 +656,7 @@ def test_a_share_says_how_many_parts_there_are_and_are_free(share: Obj, claim: O
 
 
 def test_b11_a_share_made_smaller_evicts_nobody_and_gives_nothing_until_use_has_dropped() -> None:
-    slots = {"mode": "TimeSliced", "timeSliced": {"slots": 4}}
+    slots: Obj = {"mode": "TimeSliced", "timeSliced": {"slots": 4}}
     claims = [
         deviceclaim(f"job-{n}", requests=[{"name": "gpu", "share": {"name": "half", "slots": 1}}]) for n in range(3)
     ]

@@ -55,7 +55,6 @@ class Cargo:
         pool: Name of the DevicePool whose guard the ResourceClaims tolerate.
         guarded: Whether the pool's guard keeps others off; without it our own finalizer holds the allocation.
         bindings: What kube-scheduler waits for before it binds the pod, by device.
-        parts: Requests that hold parts of devices.
         shares: By request the part of each of its devices, None for a whole one; nothing for requests of whole ones.
         alone: Devices of which nobody else has a part.
         excused: Tolerations of device taints that the pool's health rules excuse.
@@ -72,7 +71,6 @@ class Cargo:
     pool: str
     guarded: bool
     bindings: Mapping[DeviceID, Binding] = field(default_factory=dict)
-    parts: tuple[str, ...] = ()
     shares: Mapping[str, tuple[PlacedShare | None, ...]] = field(default_factory=dict)
     alone: frozenset[DeviceID] = frozenset()
     excused: tuple[Mapping[str, str], ...] = ()

@@ -38,7 +38,6 @@ def cargo(share: PlacedShare, *, several: bool = True, alone: bool = False) -> C
         devices={"gpu": (device,)},
         pool="training",
         guarded=False,
-        parts=("gpu",),
         shares={"gpu": (share,)},
         alone=frozenset({device.id} if alone else ()),
     )

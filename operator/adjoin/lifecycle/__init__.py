@@ -88,6 +88,7 @@ __all__ = [
     "seniority",
     "sentence",
     "share_entry",
+    "share_entry",
     "unreserve",
     "uses_of",
     "wanted_replicas",

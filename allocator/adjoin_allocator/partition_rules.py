@@ -192,8 +192,8 @@ class PartitionRule(CardRule):
 
     def loss(self, use: Use, asked: Part, demand: Mapping[str, int]) -> int | None:
         """What a card is worth less with the part on it, in millionths of a card, where profiles are asked for so
-        often; None where it does not fit. Of a layout all cards with the partition lose the same. A card of which nobody
-        has anything loses more: it is no whole one any longer.
+        often; None where it does not fit. Of a layout all cards with the partition lose the same. A card of which
+        nobody has anything loses more: it is no whole one any longer.
         """
         after = self.after(use, asked)
         if after is None or self.geometry is None:

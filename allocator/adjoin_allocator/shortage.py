@@ -17,8 +17,8 @@ from adjoin_allocator.amounts import cores, size
 from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Claim, Request, Share, ShareAsk
-from adjoin_allocator.parts_helps import Cards
 from adjoin_allocator.partition_rules import PartitionRule
+from adjoin_allocator.parts_helps import Cards
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.sharing import AMOUNTS, ISOLATION, MILLI, Part, isolates

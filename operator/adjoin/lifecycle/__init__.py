@@ -88,7 +88,6 @@ __all__ = [
     "seniority",
     "sentence",
     "share_entry",
-    "share_entry",
     "unreserve",
     "uses_of",
     "wanted_replicas",

@@ -227,7 +227,7 @@ class Arbiter:
         if placements is None or accounts.short(tenant, self._cost(placements)):
             return None
         for placement in placements:
-            self._ledger.take_placement(unit.pool, placement, unit.claim.host)
+            self._ledger.take_placement(unit.pool, placement, unit.claim)
         return placements
 
     def _take_too_many(self, unit: Unit) -> None:

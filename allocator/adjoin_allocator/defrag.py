@@ -2,13 +2,14 @@
 
 In come a snapshot, a pool and perhaps a claim; out comes an `Advice`: moves (a replica from its devices to others), the
 fewest devices moved first, and where the claim goes then. It is advice: nothing is decided, and the snapshot is not
-changed. Only replicas of preemptible claims that stand on whole devices are moved.
+changed. Only replicas of preemptible claims are moved.
 
 1. Which claim: the one that is named, or the one that wants most devices of those that wait.
 2. Without everything that may move, does it fit? If not, no moves can help.
 3. Few enough sets of devices: all of them are tried by `rearrange`, cheapest first. Which sets would do for a replica
    is asked of `plan()` on a node where nothing else is free.
 4. Else room is made on one node after the other (`room`).
+   Where parts of devices are in the way, or wanted, choices of replicas are tried instead (`part_moves`).
 5. Whatever comes out is proven: with any one of the moved replicas taken out and nothing else free, `plan()` gives it
    the place that it was moved to; and `plan()` on the snapshot with the moves made places the claim. So every rule that
    `plan()` knows holds for the result, whoever found it.
@@ -20,20 +21,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, combinations, product
 from math import comb, prod
 from typing import Final
 
 from adjoin_allocator.inquiry import asked
-from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedDevice, natural_key
+from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedDevice, PlacedShare, natural_key
+from adjoin_allocator.part_moves import TRIES, exhaustive, trials
 from adjoin_allocator.rearrange import Exhausted, Piece, Rearrangement, rearrangements
 from adjoin_allocator.results import Placement, Plan
 from adjoin_allocator.room import NODES, make_room
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
-from adjoin_allocator.stage import Key, Spots, Stage, least
+from adjoin_allocator.stage import Key, Spots, Stage, divides, least
 
 SETS: Final = 1_000
 """With no more sets of devices than this all of them are tried."""
@@ -114,11 +116,57 @@ def defragment(
     if target.hold is not None or target.pool != pool:
         return Advice(Outcome.NO_MOVES, target.uid, why=answer.reasons[0].message)
     stage = Stage(snapshot, now, made, target, memo)
-    last = stage.fits_without(stage.movable.keys())
+    everybody = [*stage.movable, *stage.shared]
+    last = stage.fits_without(everybody)
     if last:
-        why = f"not even without the {len(stage.movable)} replicas that may move: {last}"
+        why = f"not even without the {len(everybody)} replicas that may move: {last}"
         return Advice(Outcome.NO_MOVES, target.uid, why=why)
-    return _try_all(stage, sets) or _try_nodes(stage)
+    if not stage.shared and not divides(target):
+        return _try_all(stage, sets) or _try_nodes(stage)
+    return _try_parts(stage, sets)
+
+
+def _try_parts(stage: Stage, sets: int) -> Advice:
+    """Where devices are given in parts, to who is in the way or to the target."""
+    found = None
+    tried = 0
+    for trial in trials(stage):
+        placements = stage.prove(trial.spots, parts=True)
+        if placements is not None:
+            moves = _moves(stage, trial.spots)
+            found = Advice(Outcome.MOVES, stage.target.uid, moves, placements, trial.certain and not tried)
+            break
+        tried += 1
+        if tried >= PROOFS:
+            break
+    if found is not None and found.fewest:
+        return found
+    if found is None and not tried and exhaustive(stage):
+        return Advice(Outcome.NO_MOVES, stage.target.uid, why="every choice of those that may move was tried")
+    # Who has whole devices may be in the way alone; those with parts then stay where they are.
+    if stage.movable and not divides(stage.target):
+        whole = _try_all(stage, sets) or _try_nodes(stage)
+        if whole.outcome is Outcome.MOVES and (found is None or whole.devices < found.devices):
+            return replace(whole, fewest=False)
+    if found is not None:
+        return found
+    why = f"none were found in {TRIES} choices of replicas that would leave; there may be others"
+    return Advice(Outcome.NOT_FOUND, stage.target.uid, why=why)
+
+
+def _moves(stage: Stage, spots: Spots) -> tuple[Move, ...]:
+    """Who goes elsewhere, in the order of the claims."""
+    every = {**stage.movable, **stage.shared}
+    keys = [(claim.uid, each.index) for claim in stage.snapshot.claims for each in claim.placed]
+    return tuple(
+        Move(*key, every[key].node, every[key].devices, *spots[key])
+        for key in dict.fromkeys(keys)
+        if key in spots and Counter(map(_place, spots[key][1])) != Counter(map(_place, every[key].devices))
+    )
+
+
+def _place(device: PlacedDevice) -> tuple[DeviceID, PlacedShare | None]:
+    return device.id, device.share
 
 
 def _target(snapshot: Snapshot, made: Plan, pool: str, uid: ClaimUID | None) -> Claim | None:

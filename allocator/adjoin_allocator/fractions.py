@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from adjoin_allocator.appraisal import Floats, Integers, Strand, reservation, scarcity
 from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer
-from adjoin_allocator.sharing import MILLI, Part
+from adjoin_allocator.sharing import AMOUNTS, MILLI, Part
 from adjoin_allocator.stock import Stock, Wish
 from adjoin_allocator.wishes import Demand, Lessons
 
@@ -92,7 +92,7 @@ class _Valuation:
     cards: Floats
     idle: Floats
     seen: int = 0
-    known: dict[Wish, _Costs] = field(default_factory=dict)
+    known: dict[tuple[Wish, object], _Costs] = field(default_factory=dict)
     keys: dict[tuple[int, ...], tuple[Integers, list[int]]] = field(default_factory=dict)
     listed: list[int] = field(init=False)
     """The same as `worth`."""
@@ -228,13 +228,16 @@ class Appraiser:
 
     def _costs(self, valuation: _Valuation, wish: Wish) -> Integers:
         """By node and number of cards opened the terms of the node alone, with what decides among equals."""
-        log, kept = self.stock.log, valuation.known.get(wish)
+        # What a card loses that is cut into partitions depends on how often which of them are asked for.
+        cut = wish.part is not None and self.stock.cut[self.stock.share_at[wish.share]]
+        key = (wish, frozenset(self._lessons.profiles(wish.share).items()) if cut else None)
+        log, kept = self.stock.log, valuation.known.get(key)
         if valuation.seen < len(log):
             self._heed(valuation)
         if kept is None:
             if len(valuation.known) >= self._most:
                 valuation.known.clear()
-            kept = valuation.known[wish] = _Costs(self._local(valuation, wish, slice(None)), len(log))
+            kept = valuation.known[key] = _Costs(self._local(valuation, wish, slice(None)), len(log))
         elif kept.seen < len(log):
             changed = {*log[kept.seen :]} if len(log) - kept.seen <= 2 * FEW else ()
             if 0 < len(changed) <= FEW and self._light(wish):
@@ -249,7 +252,7 @@ class Appraiser:
     def _light(self, wish: Wish) -> bool:
         """Whether `_nodes` can tell what it costs."""
         light = not wish.parts or (wish.parts == 1 and not _heavy(wish.of_each) and not self.stock.heavy)
-        return light and self.stock.shape[1] < _WAYS
+        return light and self.stock.shape[1] < _WAYS and not (wish.parts and self.stock.modes)
 
     def _nodes(
         self, valuation: _Valuation, wish: Wish, positions: Iterable[int]
@@ -409,7 +412,16 @@ class Appraiser:
         if mask is not None:
             opened &= mask[rows]
             fresh &= mask[rows]
-        return np.where(opened, key, _FAR), np.where(fresh, key, _FAR)
+        return np.where(opened, key, _FAR), np.where(fresh, self._prefer_made(share, rows, key), _FAR)
+
+    def _prefer_made(self, share: int, rows: Integers | slice, key: Integers) -> Integers:
+        """The keys of whole cards, a little less of those that are in the share's mode already: nothing has to be made
+        of them. Those in the mode of another share, from which they would have to be brought back, cost a little more.
+        """
+        mine, made = self.stock.made(share), self.stock.made(-1)
+        if mine is None or made is None:
+            return key
+        return key - (mine[rows] & (key & (1 << _SHIFT) - 1 > 0)) + (made[rows] & ~mine[rows] & (key < _FAR))
 
     def _cut_keys(self, wish: Wish, share: int, rows: Integers | slice) -> tuple[Integers, Integers]:
         """`_keys` of partitions: what a card loses of what may still come."""
@@ -430,7 +442,8 @@ class Appraiser:
             opened &= mask[rows]
             fresh &= mask[rows]
         faces = np.array(cut or [_FAR], dtype=np.int64)[np.where(mode == share, face, 0)]
-        return np.where(opened, faces, _FAR), np.where(fresh, whole[klass], _FAR)
+        fresh_keys = self._prefer_made(share, rows, whole[klass])
+        return np.where(opened, faces, _FAR), np.where(fresh, fresh_keys, _FAR)
 
     def _table(self, valuation: _Valuation, wish: Wish, share: int) -> tuple[Integers, list[int]]:
         """By class and thousandths left the key of a card; a part that is larger than what is left by that measure, and
@@ -439,20 +452,32 @@ class Appraiser:
         part = wish.of_each
         sizes = tuple(each.size(part) for each in self.stock.rules[share])
         exact = not _heavy(part) and not self.stock.heavy
-        found = valuation.keys.get((exact, *sizes))
+        weights = self._weights(part, share)
+        found = valuation.keys.get((exact, weights is None, *sizes))
         if found is None:
             if len(valuation.keys) >= KNOWN // (CARD + 1):
                 valuation.keys.clear()
             tables = []
             for klass, size in enumerate(sizes):
                 worth = valuation.worth[klass * (CARD + 1) : (klass + 1) * (CARD + 1)]
+                if weights is not None:
+                    worth = worth * weights[klass] // max(weights)
                 left = np.arange(CARD + 1)
                 after = np.maximum(left - size, 0)
                 table = (worth - worth[after] << _SHIFT) + after
                 tables.append(np.where(left < size, _FAR, table) if exact else table)
             together = np.concatenate(tables)
-            found = valuation.keys[exact, *sizes] = together, together.tolist()
+            found = valuation.keys[exact, weights is None, *sizes] = together, together.tolist()
         return found
+
+    def _weights(self, part: Part, share: int) -> list[int] | None:
+        """By class what a card of it is worth to who asks for memory: its memory. Else a third of a small card would be
+        dearer than a tenth of a large one, and large ones would be opened for what small ones can hold.
+        """
+        if part.amount is None or self.stock.shares[share].mode not in AMOUNTS:
+            return None
+        weights = [memory for memory, _ in self.stock.classes]
+        return weights if len(weights) > 1 and weights[-1] else None
 
     def _total(self, valuation: _Valuation, wish: Wish, costs: Integers) -> Integers:
         """All terms together."""
@@ -487,7 +512,12 @@ class Appraiser:
         if not wish.parts:
             standing, mask = stock.node(position)[0], stock.mask(wish)
             may = standing if mask is None else mask[position].tolist()
-            return tuple([at for at, card in enumerate(standing) if card == 1 and may[at]][: wish.count])
+            usable = [at for at, card in enumerate(standing) if card == 1 and may[at]]
+            made = stock.made(-1)
+            if made is not None:
+                # What is in no share's mode need not be brought back from it.
+                usable.sort(key=lambda at: made.item(position, at))
+            return tuple(sorted(usable[: wish.count]))
         if wish.parts == 1 and self._light(wish):
             standing, place, _ = stock.node(position)
             mask = stock.mask(wish)

@@ -46,7 +46,7 @@ from adjoin_allocator.results import Placement
 from adjoin_allocator.rulebook import clash
 from adjoin_allocator.snapshot import Claims, Snapshot, path
 from adjoin_allocator.tenancy import Accounts, Cost, added
-from adjoin_allocator.terms import HoldKind, ReplicaState
+from adjoin_allocator.terms import HoldKind, Profile, ReplicaState
 from adjoin_allocator.topology import bits
 
 
@@ -91,6 +91,8 @@ class _Move(Enum):
     VACATE_KEPT = auto()
     VACATE_BACK = auto()
     VACATE_OTHERS = auto()
+    HUSH = auto()
+    UNHUSH = auto()
 
 
 class Ledger:
@@ -131,6 +133,17 @@ class Ledger:
 
     def enter(self, snapshot: Snapshot, now: float) -> None:
         """Brings the ledger to the snapshot. Nothing may be given away at this moment."""
+        self._enter(snapshot, now)
+        modes: dict[str, dict[tuple[int, int], tuple[str, bool]]] = {}
+        for device, mode in snapshot.modes.items():
+            found = self._nodes.locate(device)
+            if found is not None:
+                index, position, bit = found
+                alone = mode.until is not None and now < mode.until
+                modes.setdefault(index.pool.name, {})[position, bit] = (mode.share, alone)
+        self.parts.settle(modes)
+
+    def _enter(self, snapshot: Snapshot, now: float) -> None:
         assert not self._journal, "a decision is under way"
         indexes = self._nodes.index(snapshot)
         same = indexes is self._indexes or (
@@ -205,14 +218,21 @@ class Ledger:
         self._journal.append((ledger, position, bit, _Move.TAKE, NOTHING, ledger.version, share))
         self.parts.hold(pool, position, bit, share, back=False, add=True)
 
+    def hush(self, pool: str, position: int, bit: int, add: bool) -> None:
+        """A part of this device was given to somebody who wants quiet neighbours, or taken back from him."""
+        ledger = self.pools[pool]
+        move = _Move.HUSH if add else _Move.UNHUSH
+        self._journal.append((ledger, position, bit, move, NOTHING, ledger.version, None))
+        self.parts.hush(pool, position, bit, 1 if add else -1)
+
     def give_back_part(self, pool: str, position: int, bit: int, share: PlacedShare) -> None:
         """Takes back a part that `take_part` gave away."""
         ledger = self.pools[pool]
         self._journal.append((ledger, position, bit, _Move.GIVE_BACK, NOTHING, ledger.version, share))
         self.parts.hold(pool, position, bit, share, back=False, add=False)
 
-    def take_placement(self, pool: str, placement: Placement, host: HostAsk) -> None:
-        """Gives all devices of a placement away, whole or in parts."""
+    def take_placement(self, pool: str, placement: Placement, claim: Claim) -> None:
+        """Gives all devices of a claim's placement away, whole or in parts."""
         position, mask = self.pools[pool].index.position[placement.node], 0
         for device in placement.devices:
             found = self._nodes.locate(device.id)
@@ -221,7 +241,9 @@ class Ledger:
                 mask |= 1 << found[2]
             else:
                 self.take_part(pool, position, found[2], device.share)
-        self.take(pool, position, mask, host)
+                if claim.profile is Profile.LATENCY:
+                    self.hush(pool, position, found[2], add=True)
+        self.take(pool, position, mask, claim.host)
 
     def give_back(self, pool: str, position: int, mask: int, host: HostAsk = NOTHING) -> None:
         """Takes back devices that `take` gave away."""
@@ -311,6 +333,8 @@ class Ledger:
             if share is not None:
                 back, add = move is _Move.VACATE_BACK, move is not _Move.TAKE
                 self.parts.hold(ledger.index.pool.name, position, mask, share, back, add)
+            elif move in (_Move.HUSH, _Move.UNHUSH):
+                self.parts.hush(ledger.index.pool.name, position, mask, -1 if move is _Move.HUSH else 1)
             elif move in (_Move.TAKE, _Move.GIVE_BACK):
                 ledger.give(position, mask, add=move is _Move.GIVE_BACK)
             else:
@@ -371,6 +395,7 @@ class Ledger:
             self._hold(entry, add=False)
             place = (entry.pool.index.pool.name, entry.position)
             self._hands[place] = [hand for hand in self._hands[place] if hand[1] is not entry]
+            self._hush(claim, entry, -1)
             self.holders[place[0]].leave(claim, entry.position, entry.mask, entry.back, entry.parts)
         self._trade(claim, known.wanted, -1)
         self.lacking.pop(claim.uid, None)
@@ -454,12 +479,19 @@ class Ledger:
                     taken |= 1 << bit
         return taken
 
+    def _hush(self, claim: Claim, entry: _Entry, sign: int) -> None:
+        """Who wants quiet neighbours has parts, or no longer has; of who is on its way out nobody need keep away."""
+        if claim.profile is Profile.LATENCY and entry.parts and not entry.back:
+            for bit, _ in entry.parts:
+                self.parts.hush(entry.pool.index.pool.name, entry.position, bit, sign)
+
     def _remember(self, claim: Claim, entries: tuple[_Entry, ...]) -> None:
         wanted = None if claim.deleting else want(most_wanted(claim.requests), claim.affinity)
         self._known[claim.uid] = _Known(claim, entries, wanted)
         for entry in entries:
             pool = entry.pool.index.pool.name
             self._hands.setdefault((pool, entry.position), []).append((claim, entry))
+            self._hush(claim, entry, 1)
             self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back, entry.parts)
         if not claim.deleting:
             lost = self.conflicts.get(claim.uid, ())

@@ -7,6 +7,7 @@ The snapshot is not changed, and nothing is decided: the answers are for advice.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,6 +23,7 @@ from adjoin_allocator.model import (
     Hold,
     PlacedDevice,
     PlacedReplica,
+    PlacedShare,
     Pool,
     PreemptionRules,
     natural_key,
@@ -50,7 +52,8 @@ class Stage:
     Attributes:
         base: What stands once the plan's placements are made; claims that wait are passed over.
         pool: The target's pool, without what would make plan() do more than place.
-        movable: The replicas that may move: those of preemptible claims that stand on whole devices.
+        movable: The replicas that may move: those of preemptible claims that stand on whole devices and want no others.
+        shared: Those of preemptible claims that have parts of devices, or could have been served so.
         devices: The devices that can be given out, whoever holds them.
         free: Those of them that nobody holds.
     """
@@ -64,6 +67,7 @@ class Stage:
     pool: Pool = field(init=False)
     claims: Mapping[ClaimUID, Claim] = field(init=False)
     movable: Mapping[Key, PlacedReplica] = field(init=False)
+    shared: Mapping[Key, PlacedReplica] = field(init=False)
     devices: Mapping[DeviceID, Device] = field(init=False)
     free: frozenset[DeviceID] = field(init=False)
     _own_holds: Mapping[ClaimUID, ClaimHold | None] = field(init=False)
@@ -81,7 +85,7 @@ class Stage:
         claims = tuple(replace(claim, hold=claim.hold or _PASSED_OVER) for claim in after.claims)
         self.claims = {claim.uid: claim for claim in claims}
         self.base = replace(after, pools={**after.pools, self.pool.name: self.pool}, claims=claims)
-        self.movable = {
+        may = {
             (claim.uid, replica.index): replica
             for claim in self.snapshot.claims
             if claim.pool == self.pool.name and claim.uid != self.target.uid
@@ -89,8 +93,10 @@ class Stage:
             for replica in claim.placed
             if replica.state in _SETTLED and replica.index in claim.members
             if replica.index not in self._lost(claim.uid)
-            if all(device.share is None for device in replica.devices)
         }
+        divided = {key for key, held in may.items() if divides(self.claims[key[0]]) or any(map(_is_part, held.devices))}
+        self.movable = {key: held for key, held in may.items() if key not in divided}
+        self.shared = {key: held for key, held in may.items() if key in divided}
         self.devices = {
             device.id: device
             for name, devices in self.snapshot.inventory.items()
@@ -115,8 +121,8 @@ class Stage:
         return answer.conflicts if answer is not None else ()
 
     def weight(self, keys: Iterable[Key]) -> int:
-        """How many devices these replicas hold."""
-        return sum(len(self.movable[key].devices) for key in keys)
+        """How many devices and parts these replicas hold."""
+        return sum(len((self.movable.get(key) or self.shared[key]).devices) for key in keys)
 
     def missing(self) -> list[int]:
         """Indexes of the target's replicas that must find room; of a gang no more than it needs to start."""
@@ -141,12 +147,14 @@ class Stage:
 
     # What plan() says
 
-    def arranged(self, spots: Spots, out: Collection[Key], asks: Collection[ClaimUID]) -> Snapshot:
-        """The base with replicas at their spots, those of `out` without any, and only `asks` asking."""
+    def arranged(
+        self, spots: Spots, out: Collection[Key], asks: Collection[ClaimUID], base: Snapshot | None = None
+    ) -> Snapshot:
+        """The base (or another) with replicas at their spots, those of `out` without any, and only `asks` asking."""
         gone = set(out)
         touched = {uid for uid, _ in (*spots, *gone)} | set(asks)
         changed = (self._changed(self.claims[uid], spots, gone, asking=uid in asks) for uid in touched)
-        return self.base.edited(put=changed)
+        return (base or self.base).edited(put=changed)
 
     def _changed(self, claim: Claim, spots: Spots, gone: Collection[Key], *, asking: bool) -> Claim:
         placed = {
@@ -214,11 +222,12 @@ class Stage:
 
     # Proof
 
-    def prove(self, spots: Spots) -> tuple[Placement, ...] | None:
+    def prove(self, spots: Spots, *, parts: bool = False) -> tuple[Placement, ...] | None:
         """Where the target's replicas go once others are at `spots`; None unless plan() agrees with each of these
-        places and then places the target, with everybody asking who asks.
+        places and then places the target, with everybody asking who asks. With `parts` it is plan() that chose the
+        places, beside each other; then nobody may have taken from another what he has.
         """
-        for key, (node, devices) in spots.items():
+        for key, (node, devices) in () if parts else spots.items():
             if not self._agrees(key, node, devices, spots):
                 return None
         moved = {uid: self._changed(self.claims[uid], spots, (), asking=True) for uid, _ in spots}
@@ -232,7 +241,10 @@ class Stage:
             else claim
             for claim in self.snapshot.claims
         )
-        answer = plan(replace(self.snapshot, claims=claims), self.now, self.memo).claims.get(self.target.uid)
+        made = plan(replace(self.snapshot, claims=claims), self.now, self.memo).claims
+        answer = made.get(self.target.uid)
+        if any(uid in made and made[uid].conflicts for uid in moved):
+            return None
         if answer is None or not self.satisfied(answer.placements, bool(answer.reasons)):
             return None
         return answer.placements
@@ -274,6 +286,28 @@ class Stage:
             placed = tuple(replace(each, devices=()) for each in claim.placed if each.node in where)
             if placed and claim.pool == self.pool.name:
                 yield replace(claim, placed=placed, hold=claim.hold or _PASSED_OVER)
+
+
+def divides(claim: Claim) -> bool:
+    """Whether some way of serving it takes parts of devices."""
+    return any(
+        request.share is not None or any(way.share is not None for way in request.first_of)
+        for request in claim.requests
+    )
+
+
+def alike(had: Sequence[PlacedDevice], gets: Sequence[PlacedDevice]) -> bool:
+    """Whether a replica that moves gets for each request what it had: as many devices, and parts as large."""
+    return Counter(map(_kind, had)) == Counter(map(_kind, gets))
+
+
+def _kind(device: PlacedDevice) -> tuple[str, PlacedShare | None]:
+    share = device.share
+    return device.request, None if share is None else replace(share, start=None, vf=None)
+
+
+def _is_part(device: PlacedDevice) -> bool:
+    return device.share is not None
 
 
 def least(claim: Claim) -> Mapping[str, int]:

@@ -37,6 +37,7 @@ class Wish:
         only: Which cards will do: index of a row of the stock's eligibility; 0 is all of them.
         cpu_milli: Thousandths of a core.
         memory_kib: Host memory, rounded up.
+        apart: Cards whose holders want quiet neighbours will not do.
     """
 
     count: int
@@ -46,6 +47,7 @@ class Wish:
     only: int = 0
     cpu_milli: int = 0
     memory_kib: int = 0
+    apart: bool = False
 
     @property
     def parts(self) -> int:
@@ -82,6 +84,7 @@ class Stock:
         caps: By share and class the units that there are to give.
         faces: Classes and uses of cards that are cut into partitions; by its place here a card is known in `used`.
         heavy: How many cards have more in use by parts than thousandths tell.
+        hushed: By node, as bits, the columns of cards whose holders want quiet neighbours.
         log: Nodes that have changed, in the order in which they did.
     """
 
@@ -117,7 +120,9 @@ class Stock:
         self.closed = np.zeros(rows, dtype=bool)
         self.faces: list[tuple[int, Use]] = []
         self._faces: dict[tuple[int, Use], int] = {}
+        self._made: dict[int, tuple[tuple[int, int], ...]] = {}
         self.heavy = 0
+        self.hushed: dict[int, int] = {}
         self.log: list[int] = []
         self.eligible: list[Booleans] = [self.exists]
         nothing: Row = (0, (), NO_LIMIT, NO_LIMIT)
@@ -129,6 +134,8 @@ class Stock:
         self._stale: set[int] = set()
         """Nodes of which that is not in `_used` yet."""
         self._masks: dict[tuple[str, int], Booleans | None] = {}
+        self._apart: dict[tuple[str, int], Booleans] = {}
+        """Likewise, without the cards that are to be kept quiet."""
 
     def put(self, position: int, row: Row) -> None:
         """What a node has now."""
@@ -161,6 +168,39 @@ class Stock:
             self.spread[known] -= 1
             self.spread[whole] = self.spread.get(whole, 0) + 1
             self.whole[position] = whole
+
+    def make(self, position: int, made: tuple[tuple[int, int], ...]) -> None:
+        """Which cards of a node are in the mode of which share without anybody holding anything of them."""
+        if self._made.get(position, ()) == made:
+            return
+        self._made[position] = made
+        if not made:
+            del self._made[position]
+        self.log.append(position)
+
+    @property
+    def modes(self) -> bool:
+        """Whether any card is in a mode without anybody holding anything of it."""
+        return bool(self._made)
+
+    def made(self, share: int) -> Booleans | None:
+        """Cards in a share's mode of which nobody holds anything; None where there are none."""
+        if not self._made:
+            return None
+        found = np.zeros(self.shape, dtype=bool)
+        for position, cards in self._made.items():
+            for column, at in cards:
+                found[position, column] = at == share or share < 0
+        return found
+
+    def hush(self, position: int, columns: int) -> None:
+        """Which of a node's cards are to be kept quiet now."""
+        if columns != self.hushed.get(position, 0):
+            self.hushed[position] = columns
+            if not columns:
+                del self.hushed[position]
+            self._apart.clear()
+            self.log.append(position)
 
     def node(self, position: int) -> tuple[list[int], list[int], Row]:
         """Standing and place of a node's cards, and what was put there: what the arrays say, without them."""
@@ -287,7 +327,17 @@ class Stock:
             if wish.share:
                 found = found & self.selected[self.share_at[wish.share]]
             self._masks[key] = None if bool((found == self.exists).all()) else found
-        return self._masks[key]
+        return self._away(key) if wish.apart and self.hushed else self._masks[key]
+
+    def _away(self, key: tuple[str, int]) -> Booleans:
+        """The mask of that key without the cards that are to be kept quiet."""
+        found = self._apart.get(key)
+        if found is None:
+            known = self._masks[key]
+            found = self._apart[key] = (self.exists if known is None else known).copy()
+            for position, columns in self.hushed.items():
+                found[position, [column for column in range(self.shape[1]) if columns >> column & 1]] = False
+        return found
 
     def room(self, wish: Wish) -> Booleans:
         """By node whether its host has room."""

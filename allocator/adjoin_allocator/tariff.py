@@ -46,12 +46,16 @@ def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot 
     appraiser = parts.appraiser(ask.pool, kind)
     lone = simple(placer, ask, kind)
     if any(request.share is not None for request in ask.requests):
-        calm = placer.ledger.hosts.rooms(placer.ledger.pools[ask.pool].index).calm(ask.host)
-        if calm is not None:
-            # Loaded nodes give parts only where no other node can.
-            found = _cheapest(placer, ask, kind, appraiser, wish, calm) if lone else None
-            found = found or _mixed(placer, ask, effort, appraiser, wish, calm)
+        for among, apart in _considerate(placer, ask):
+            trial = Effort(effort.states, None if effort.known is None else set(effort.known))
+            rather = replace(wish, apart=apart)
+            found = (
+                _cheapest(placer, ask, kind, appraiser, rather, among)
+                if lone
+                else _mixed(placer, ask, trial, appraiser, rather, among)
+            )
             if isinstance(found, Spot):
+                effort.states, effort.known = trial.states, trial.known
                 return found
         if not lone:
             return _mixed(placer, ask, effort, appraiser, wish)
@@ -60,6 +64,19 @@ def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot 
         if lone
         else _weighed(placer, ask, effort, demand, appraiser, wish)
     )
+
+
+def _considerate(placer: Placer, ask: Ask) -> Iterator[tuple[Booleans | None, bool]]:
+    """Where parts are looked for first: on which nodes, and whether away from cards whose holders want quiet
+    neighbours. Loaded nodes, and sooner these than such cards, give parts only where nothing else can.
+    """
+    calm = placer.ledger.hosts.rooms(placer.ledger.pools[ask.pool].index).calm(ask.host)
+    if placer.ledger.parts.quiet(ask.pool):
+        if calm is not None:
+            yield calm, True
+        yield None, True
+    if calm is not None:
+        yield calm, False
 
 
 def fits(placer: Placer, ask: Ask) -> bool:
@@ -175,6 +192,8 @@ def _mixed(
         for at, request in enumerate(ask.requests)
         if request.share is not None
     }
+    if wish.apart:
+        wishes = {at: (kind, replace(each, apart=True)) for at, (kind, each) in wishes.items()}
     tables = {at: parts.appraiser(ask.pool, kind).cards(each) for at, (kind, each) in wishes.items()}
     room = appraiser.stock.room(wish) if among is None else appraiser.stock.room(wish) & among
     order = ask.signature.order
@@ -294,6 +313,8 @@ def grant(placer: Placer, ask: Ask, spot: Spot) -> None:
     ledger = placer.ledger
     for bit, share in _parts_of(ask, spot):
         ledger.take_part(ask.pool, spot.position, bit, share.placed)
+        if ask.profile is Profile.LATENCY:
+            ledger.hush(ask.pool, spot.position, bit, add=True)
     ledger.take(ask.pool, spot.position, _whole(ask, spot), ask.host)
 
 
@@ -302,6 +323,8 @@ def take_back(placer: Placer, ask: Ask, spot: Spot) -> None:
     ledger = placer.ledger
     for bit, share in _parts_of(ask, spot):
         ledger.give_back_part(ask.pool, spot.position, bit, share.placed)
+        if ask.profile is Profile.LATENCY:
+            ledger.hush(ask.pool, spot.position, bit, add=False)
     ledger.give_back(ask.pool, spot.position, _whole(ask, spot), ask.host)
 
 

@@ -168,9 +168,15 @@ def allocation_results(
             words = (holder, *((request,) if share is not None else ()), *device.id, *again)
             result["shareID"] = str(uuid5(_SHARE_IDS, "/".join(words)))
             if taken:
-                result["consumedCapacity"] = {key: str(amount) for key, amount in taken}
+                result["consumedCapacity"] = {_published(device, key): str(amount) for key, amount in taken}
         results.append(result)
     return results
+
+
+def _published(device: Device, capacity: str) -> str:
+    """A capacity's name as its driver publishes it: kube-scheduler counts what is consumed by that (seen on 1.37: under
+    another spelling it counts for nothing)."""
+    return capacity if capacity in device.spelled else capacity.removeprefix(f"{device.driver}/")
 
 
 def consumed_of(device: Device, share: PlacedShare) -> list[tuple[str, Quantity]]:
@@ -190,16 +196,6 @@ def owned_by(claim: ClaimFacts) -> dict[str, Any]:
         "controller": True,
         "blockOwnerDeletion": False,
     }
-
-
-def undelivered_parts(cargo: Cargo) -> Notice | None:
-    """What the pod's owner hears where the replica has parts of devices, or None."""
-    if not cargo.parts:
-        return None
-    claim = cargo.claim.meta
-    text = f"request {cargo.parts[0]} of DeviceClaim {claim.name} has parts of devices"
-    why = "parts are accounted and placed, but not handed to containers yet"
-    return Notice("PartsNotDelivered", f"{text}: {why}; the pod waits", warning=True, key=claim.uid)
 
 
 def uncarried_parts(cargo: Cargo) -> Notice | None:
@@ -297,7 +293,7 @@ def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str,
             [share for _, share in devices],
         )
     ]
-    told = configs((request, [(device, _part(cargo, request, device)) for device in given]) for request, given in hands)
+    told = configs((request, [(one, _part(cargo, request, one)) for one, _ in given]) for request, given in hands)
     return {
         "status": {
             "allocation": {

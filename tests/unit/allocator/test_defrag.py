@@ -308,7 +308,8 @@ def test_the_input_is_not_changed_and_its_order_does_not_matter() -> None:
     assert snapshot.claims[0].placed[0].devices[0].id == DeviceID("gpu.nvidia.com", "node-a", "gpu-0")
 
 
-def test_parts_of_devices_stay_where_they_are() -> None:
+def test_parts_that_their_claim_does_not_ask_for_any_more_stay_where_they_are() -> None:
+    """Nobody knows where they could go."""
     from adjoin_allocator import PlacedShare
 
     devices = [*make.flat("node-a", 2), *make.flat("node-b", 1)]

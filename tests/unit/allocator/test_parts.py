@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -164,6 +165,37 @@ def test_parts_of_one_request_come_from_devices_of_their_own_unless_it_says_othe
     assert second.devices[0].id != placement.devices[0].id
 
 
+@pytest.mark.parametrize(
+    ("taken", "share", "told"),
+    [
+        pytest.param(0, {}, "fits with isolation Cooperative instead of Hard in request gpu", id="one step"),
+        pytest.param(
+            0,
+            {"mode": ShareMode.TIME_SLICED, "slots": 4},
+            None,
+            id="with another reason beside it nothing is promised",
+        ),
+        pytest.param(1000, {}, None, id="the card is full"),
+    ],
+)
+def test_less_isolation_is_the_nearest_change_when_it_would_fit(
+    taken: int, share: dict[str, Any], told: str | None
+) -> None:
+    cards = [make.card("gpu-0")]
+    asked = make.claim("claim", make.part(milli=500, isolation=Isolation.HARD))
+    snapshot = make.snapshot(cards, [asked], shares=[make.share(**share)])
+    if taken:
+        other = make.claim("other", make.part(milli=taken))
+        first = replace(snapshot, claims=(other,))
+        held = make.after(other, plan(first, make.NOW).claims[other.uid].placements)
+        snapshot = replace(snapshot, claims=(held, asked))
+    answer = plan(snapshot, make.NOW).claims[asked.uid]
+    assert (answer.placements, answer.nearest) == ((), told)
+    if told is not None:
+        softer = replace(asked, requests=(replace(asked.requests[0], isolation=Isolation.COOPERATIVE),))
+        assert plan(replace(snapshot, claims=(softer,)), make.NOW).claims[softer.uid].placements
+
+
 REFUSALS = {
     "no such share": (make.part(milli=100, share="none"), {}, Code.SHARE_UNAVAILABLE, "no DeviceShare none"),
     "a refused share": (make.part(milli=100), {"refusal": "no layout"}, Code.SHARE_UNAVAILABLE, "no layout"),
@@ -305,3 +337,14 @@ def test_a_part_and_a_nic_are_chosen_together() -> None:
     near = replace(snapshot, claims=(snapshot.claims[0], both))
     (found,) = plan(near, make.NOW).claims[both.uid].placements
     assert [device.id.device for device in found.devices] == ["gpu-0", "nic-0"]
+
+
+def test_a_part_by_memory_leaves_the_larger_card_whole() -> None:
+    """A third of the small card, not a tenth of the large one; and what is too large for it goes to the large one."""
+    cards = (make.card("gpu-0", "node-a", "80Gi"), make.card("gpu-1", "node-a", "24Gi"))
+    held: list[Claim] = []
+    for number, expected in enumerate(("gpu-1", "gpu-1", "gpu-1", "gpu-0")):
+        claim = make.claim(f"c{number}", make.part(8 * GIB), created=float(number))
+        answer = _answer(_one(*cards, claims=(*held, claim))).claims[claim.uid]
+        assert answer.placements[0].devices[0].id.device == expected
+        held.append(make.after(claim, answer.placements))

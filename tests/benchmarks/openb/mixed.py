@@ -2,9 +2,9 @@
 
 `python -m tests.benchmarks.openb.mixed --list FILE --nodes FILE [--seed N] [--machines N]` replays one order of
 arrivals, claim by claim and finally, until as much was asked for as there is. Every second card of each node is an A100
-of 80 GB and is cut into partitions on demand; the others cannot be cut, and are divided into fractions of compute. Every
-second pod that asks for a part of a card (`gpu_milli`) must be kept apart from others by hardware. A part is served in
-one of four ways, and a card of its own, of either kind, is what is left where that cannot be:
+of 80 GB and is cut into partitions on demand; the others cannot be cut, and are divided into fractions of compute.
+Every second pod that asks for a part of a card (`gpu_milli`) must be kept apart from others by hardware. A part is
+served in one of four ways, and a card of its own, of either kind, is what is left where that cannot be:
 
 - whole: only that;
 - fraction: so many thousandths of the compute of a card that is not cut, for those that need not be kept apart;

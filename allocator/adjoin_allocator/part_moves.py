@@ -53,9 +53,7 @@ def trials(stage: Stage) -> Iterator[Trial]:
     memo = Memo()
     for leaving in _every(stage, list(every)) if few else _by_node(stage):
         asking = stage.arranged({}, leaving, [stage.target.uid, *(uid for uid, _ in leaving)], base)
-        claims = [
-            replace(claim, priority=FIRST) if claim.uid == stage.target.uid else claim for claim in asking.claims
-        ]
+        claims = [replace(claim, priority=FIRST) if claim.uid == stage.target.uid else claim for claim in asking.claims]
         made = plan(replace(asking, claims=tuple(claims)), stage.now, memo)
         answer = made.claims.get(stage.target.uid)
         if answer is None or not stage.satisfied(answer.placements, bool(answer.reasons)):

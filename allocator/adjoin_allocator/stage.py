@@ -94,9 +94,7 @@ class Stage:
             if replica.state in _SETTLED and replica.index in claim.members
             if replica.index not in self._lost(claim.uid)
         }
-        divided = {
-            key for key, held in may.items() if divides(self.claims[key[0]]) or any(map(_is_part, held.devices))
-        }
+        divided = {key for key, held in may.items() if divides(self.claims[key[0]]) or any(map(_is_part, held.devices))}
         self.movable = {key: held for key, held in may.items() if key not in divided}
         self.shared = {key: held for key, held in may.items() if key in divided}
         self.devices = {
@@ -152,8 +150,7 @@ class Stage:
     def arranged(
         self, spots: Spots, out: Collection[Key], asks: Collection[ClaimUID], base: Snapshot | None = None
     ) -> Snapshot:
-        """The base (or another one) with replicas at their spots, those of `out` without any, and only `asks` asking.
-        """
+        """The base (or another one) with replicas at their spots, those of `out` nowhere, and only `asks` asking."""
         gone = set(out)
         touched = {uid for uid, _ in (*spots, *gone)} | set(asks)
         changed = (self._changed(self.claims[uid], spots, gone, asking=uid in asks) for uid in touched)

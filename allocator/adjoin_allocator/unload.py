@@ -147,9 +147,7 @@ def _asking(snapshot: Snapshot, keys: Sequence[Key], nodes: Collection[str]) -> 
     gone = set(keys)
     uids = {uid for uid, _ in keys}
     claims = tuple(
-        replace(
-            claim, hold=None, placed=tuple(each for each in claim.placed if (claim.uid, each.index) not in gone)
-        )
+        replace(claim, hold=None, placed=tuple(each for each in claim.placed if (claim.uid, each.index) not in gone))
         if claim.uid in uids
         else claim
         for claim in snapshot.claims

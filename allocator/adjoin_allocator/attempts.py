@@ -6,6 +6,7 @@ alone and says None. Quotas, promises and victims are for whoever calls.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -127,3 +128,55 @@ class GangAttempt:
             )
             or None
         )
+
+
+STARTS = 8
+"""How often those who are placed first are placed elsewhere, when the others find no place beside them."""
+
+
+@dataclass(slots=True, eq=False)
+class Stepwise:
+    """Places some members of a claim after others, all of them or nobody. Where the first leave the others no place, as
+    on a network that is too small for all, their nodes are left out in the next try.
+
+    Attributes:
+        parts: Who is placed together, in order.
+        beside: A part once placements stand.
+    """
+
+    run: Walk
+    tree: FabricTree
+    parts: Sequence[Gang]
+    demand: Round
+    wanted: Want | None
+    beside: Callable[[Gang, Sequence[Placement]], Gang]
+
+    def __call__(self) -> tuple[Placement, ...] | None:
+        ledger, claim = self.run.placer.ledger, self.parts[0].claim
+        pool = ledger.pools[claim.pool]
+        avoided: set[int] = set()
+        mark = ledger.checkpoint()
+        for _ in range(STARTS):
+            for position in sorted(avoided):
+                ledger.take(claim.pool, position, pool.free[position])
+            placements = self._placed()
+            ledger.roll_back(mark)
+            if len(placements) == sum(len(part.missing) for part in self.parts):
+                for placement in placements:
+                    ledger.take_placement(claim.pool, placement, claim)
+                return placements
+            if not placements:
+                break
+            avoided |= {pool.index.position[placement.node] for placement in placements}
+        return None
+
+    def _placed(self) -> tuple[Placement, ...]:
+        """Those who find a place, part by part, until one does not."""
+        placements: tuple[Placement, ...] = ()
+        for part in self.parts:
+            left = self.beside(part, placements) if placements else part
+            found = GangAttempt(self.run, self.tree, left, self.demand, self.wanted)()
+            if found is None or len(found) < len(part.missing):
+                break
+            placements += found
+        return placements

@@ -92,7 +92,7 @@ class _Valuation:
     cards: Floats
     idle: Floats
     seen: int = 0
-    known: dict[Wish, _Costs] = field(default_factory=dict)
+    known: dict[tuple[Wish, object], _Costs] = field(default_factory=dict)
     keys: dict[tuple[int, ...], tuple[Integers, list[int]]] = field(default_factory=dict)
     listed: list[int] = field(init=False)
     """The same as `worth`."""
@@ -228,13 +228,16 @@ class Appraiser:
 
     def _costs(self, valuation: _Valuation, wish: Wish) -> Integers:
         """By node and number of cards opened the terms of the node alone, with what decides among equals."""
-        log, kept = self.stock.log, valuation.known.get(wish)
+        # What a card loses that is cut into partitions depends on how often which of them are asked for.
+        cut = wish.part is not None and self.stock.cut[self.stock.share_at[wish.share]]
+        key = (wish, frozenset(self._lessons.profiles(wish.share).items()) if cut else None)
+        log, kept = self.stock.log, valuation.known.get(key)
         if valuation.seen < len(log):
             self._heed(valuation)
         if kept is None:
             if len(valuation.known) >= self._most:
                 valuation.known.clear()
-            kept = valuation.known[wish] = _Costs(self._local(valuation, wish, slice(None)), len(log))
+            kept = valuation.known[key] = _Costs(self._local(valuation, wish, slice(None)), len(log))
         elif kept.seen < len(log):
             changed = {*log[kept.seen :]} if len(log) - kept.seen <= 2 * FEW else ()
             if 0 < len(changed) <= FEW and self._light(wish):
@@ -249,7 +252,7 @@ class Appraiser:
     def _light(self, wish: Wish) -> bool:
         """Whether `_nodes` can tell what it costs."""
         light = not wish.parts or (wish.parts == 1 and not _heavy(wish.of_each) and not self.stock.heavy)
-        return light and self.stock.shape[1] < _WAYS
+        return light and self.stock.shape[1] < _WAYS and not (wish.parts and self.stock.modes)
 
     def _nodes(
         self, valuation: _Valuation, wish: Wish, positions: Iterable[int]
@@ -409,7 +412,16 @@ class Appraiser:
         if mask is not None:
             opened &= mask[rows]
             fresh &= mask[rows]
-        return np.where(opened, key, _FAR), np.where(fresh, key, _FAR)
+        return np.where(opened, key, _FAR), np.where(fresh, self._prefer_made(share, rows, key), _FAR)
+
+    def _prefer_made(self, share: int, rows: Integers | slice, key: Integers) -> Integers:
+        """The keys of whole cards, a little less of those that are in the share's mode already: nothing has to be made
+        of them. Those in the mode of another share, from which they would have to be brought back, cost a little more.
+        """
+        mine, made = self.stock.made(share), self.stock.made(-1)
+        if mine is None or made is None:
+            return key
+        return key - (mine[rows] & (key & (1 << _SHIFT) - 1 > 0)) + (made[rows] & ~mine[rows] & (key < _FAR))
 
     def _cut_keys(self, wish: Wish, share: int, rows: Integers | slice) -> tuple[Integers, Integers]:
         """`_keys` of partitions: what a card loses of what may still come."""
@@ -430,7 +442,8 @@ class Appraiser:
             opened &= mask[rows]
             fresh &= mask[rows]
         faces = np.array(cut or [_FAR], dtype=np.int64)[np.where(mode == share, face, 0)]
-        return np.where(opened, faces, _FAR), np.where(fresh, whole[klass], _FAR)
+        fresh_keys = self._prefer_made(share, rows, whole[klass])
+        return np.where(opened, faces, _FAR), np.where(fresh, fresh_keys, _FAR)
 
     def _table(self, valuation: _Valuation, wish: Wish, share: int) -> tuple[Integers, list[int]]:
         """By class and thousandths left the key of a card; a part that is larger than what is left by that measure, and
@@ -487,7 +500,12 @@ class Appraiser:
         if not wish.parts:
             standing, mask = stock.node(position)[0], stock.mask(wish)
             may = standing if mask is None else mask[position].tolist()
-            return tuple([at for at, card in enumerate(standing) if card == 1 and may[at]][: wish.count])
+            usable = [at for at, card in enumerate(standing) if card == 1 and may[at]]
+            made = stock.made(-1)
+            if made is not None:
+                # What is in no share's mode need not be brought back from it.
+                usable.sort(key=lambda at: made.item(position, at))
+            return tuple(sorted(usable[: wish.count]))
         if wish.parts == 1 and self._light(wish):
             standing, place, _ = stock.node(position)
             mask = stock.mask(wish)

@@ -133,6 +133,17 @@ class Ledger:
 
     def enter(self, snapshot: Snapshot, now: float) -> None:
         """Brings the ledger to the snapshot. Nothing may be given away at this moment."""
+        self._enter(snapshot, now)
+        modes: dict[str, dict[tuple[int, int], tuple[str, bool]]] = {}
+        for device, mode in snapshot.modes.items():
+            found = self._nodes.locate(device)
+            if found is not None:
+                index, position, bit = found
+                alone = mode.until is not None and now < mode.until
+                modes.setdefault(index.pool.name, {})[position, bit] = (mode.share, alone)
+        self.parts.settle(modes)
+
+    def _enter(self, snapshot: Snapshot, now: float) -> None:
         assert not self._journal, "a decision is under way"
         indexes = self._nodes.index(snapshot)
         same = indexes is self._indexes or (

@@ -174,6 +174,8 @@ class Device:
         allow_multiple_allocations: As the driver publishes it.
         policies: In which amounts its capacities may be consumed where it may be in several allocations, by fully
             qualified name; any amount will do of one that has none.
+        spelled: Capacities that the driver publishes with its own domain in the name; Kubernetes counts what is
+            consumed by the name as it is published.
         consumes: What it takes of the driver's counters while somebody has it, by counter set and counter.
         counters: What those counter sets hold in all, likewise; a set that is not in it holds as much as the greatest
             of its devices takes.
@@ -194,6 +196,7 @@ class Device:
     standing_detail: str = ""
     allow_multiple_allocations: bool = False
     policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
+    spelled: tuple[str, ...] = ()
     consumes: Counted = field(default_factory=dict)
     counters: Counted = field(default_factory=dict)
     outside: Counted = field(default_factory=dict)
@@ -652,7 +655,13 @@ class ClaimHold:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Who holds a device outside the claims of the snapshot, in words for a message (`ResourceClaim ns/name`)."""
+    """Who holds a device outside the claims of the snapshot, in words for a message (`ResourceClaim ns/name`).
+
+    Attributes:
+        shared: They have a part of a device that may be in several allocations: who has parts of it too keeps them.
+            Nothing new is given of it all the same.
+    """
 
     kind: HoldKind
     holder: str
+    shared: bool = False

@@ -19,6 +19,7 @@ import numpy as np
 
 from adjoin_allocator.acceptance import refusal
 from adjoin_allocator.alternatives import most_wanted
+from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.cel import Selector
 from adjoin_allocator.fractions import Appraiser
 from adjoin_allocator.hosts import Hosts, Rooms
@@ -57,6 +58,12 @@ class Masks(Protocol):
 
     def divided(self, position: int) -> int:
         """Devices of a node of which somebody has parts."""
+
+    def bind(self, position: int, mask: int) -> None:
+        """These devices, and no others of the node, serve one share alone for now."""
+
+    def bound(self, position: int) -> int:
+        """Devices of a node that serve one share alone for now."""
 
 
 @dataclass(slots=True)
@@ -106,6 +113,7 @@ class _PoolParts:
         shares: Those that divide its devices, by name.
         cards: By node and bit who holds parts.
         sides: By device name.
+        modes: By node and bit the share in whose mode a device is, and whether it serves that one alone for now.
         hushed: By node and bit how many parts are held by those who want quiet neighbours.
         wishes: What replicas with these requests and this need of a host wish for, as long as the pool's `devices` are
             these.
@@ -115,6 +123,7 @@ class _PoolParts:
     shares: dict[str, Share]
     cards: dict[tuple[int, int], _Card] = field(default_factory=dict)
     sides: dict[str, _Side] = field(default_factory=dict)
+    modes: dict[tuple[int, int], tuple[str, bool]] = field(default_factory=dict)
     hushed: dict[tuple[int, int], int] = field(default_factory=dict)
     wishes: dict[tuple[tuple[Request, ...], HostAsk], tuple[tuple[str, Wish], ...]] = field(default_factory=dict)
     devices: tuple[DeviceName, ...] = ()
@@ -168,6 +177,27 @@ class Parts:
             devices = (view.devices[bit] for view in views for bit in bits(view.eligible(share.kind, share.selectors)))
             known = self._refusals[share.name] = (share, views, refusal(share, devices))
         return known[2]
+
+    def settle(self, modes: Mapping[str, dict[tuple[int, int], tuple[str, bool]]]) -> None:
+        """By pool, position and bit the share in whose mode a device is, and whether it serves that alone for now."""
+        for name, pool in self._pools.items():
+            new = modes.get(name, {})
+            if new == pool.modes:
+                continue
+            changed = {key[0] for key in new.keys() | pool.modes.keys() if new.get(key) != pool.modes.get(key)}
+            pool.modes = new
+            masks = dict.fromkeys(changed, 0)
+            for (position, bit), (share, alone) in new.items():
+                if position in changed and alone and share in pool.shares:
+                    masks[position] |= 1 << bit
+            for position, mask in masks.items():
+                pool.masks.bind(position, mask)
+            for side in pool.sides.values():
+                side.changed |= changed
+
+    def mode(self, pool: str, position: int, bit: int) -> tuple[str, bool] | None:
+        """The share in whose mode a device is, and whether it serves that one alone for now."""
+        return self._pools[pool].modes.get((position, bit))
 
     # Holding
 
@@ -399,6 +429,21 @@ def _row(parts: _PoolParts, side: _Side, stock: Stock, rooms: Rooms, position: i
             card = parts.cards.get((position, bit))
             if card is not None:
                 used += _used(card, stock, (position, column), bool(offered >> bit & 1))
+    made: tuple[tuple[int, int], ...] = ()
+    if parts.modes:
+        bound = masks.bound(position)
+        found = []
+        for column, bit in enumerate(columns):
+            share, _ = parts.modes.get((position, bit), ("", False))
+            at = stock.share_at.get(share)
+            if at is None or (position, bit) in parts.cards:
+                continue
+            found.append((column, at))
+            if bound >> bit & 1:
+                offered = masks.index.views[position].offered & ~masks.entire(position)
+                used.append((column, at, UNUSED, bool(offered >> bit & 1)))
+        made = tuple(found)
+    stock.make(position, made)
     cpu, memory = rooms.cpu_milli.item(position), rooms.memory_bytes.item(position)
     return free, tuple(used), min(cpu, NO_LIMIT), NO_LIMIT if memory >= NO_LIMIT else memory // _KIB
 

@@ -101,6 +101,7 @@ class PoolLedger:
         self._given: dict[int, int] = {}
         self._divided: dict[int, int] = {}
         self._divided_back: dict[int, int] = {}
+        self._bound: dict[int, int] = {}
         self.watcher: Callable[[int], None] | None = None
         """Called with a position when who holds devices there has changed."""
         self._held: dict[int, tuple[int, int]] = {}
@@ -134,7 +135,7 @@ class PoolLedger:
         """As what a device of a node counts."""
         view, (held, back) = self.index.views[position], self._held.get(position, (0, 0))
         stand = next(stand for stand, mask in view.standing.items() if mask >> bit & 1)
-        if stand is Standing.OFFERED and not (self.free[position] | held) >> bit & 1:
+        if stand is Standing.OFFERED and not (self.free[position] | held | self.bound(position)) >> bit & 1:
             # Something else on its card is in somebody's hands.
             return DeviceState.ALLOCATED
         if stand is Standing.MISSING or not held >> bit & 1:
@@ -182,6 +183,20 @@ class PoolLedger:
         """Somebody holds parts of these devices (all of it on its way back, or not), or nobody does any more."""
         self._change(self._divided_back if back else self._divided, position, mask, add)
 
+    def bind(self, position: int, mask: int) -> None:
+        """These devices, and no others of the node, serve one share alone for now: nobody gets one whole."""
+        if self._bound.get(position, 0) == mask:
+            return
+        self._bound[position] = mask
+        if not mask:
+            del self._bound[position]
+        self.touch()
+        self._reopen(position, self._held.get(position, (0, 0))[0])
+
+    def bound(self, position: int) -> int:
+        """Devices of a node that serve one share alone for now."""
+        return self._bound.get(position, 0)
+
     def touch(self) -> None:
         """Somebody holds more or less of a divided device."""
         self._changes += 1
@@ -191,13 +206,11 @@ class PoolLedger:
         """What is free on a node, and what is not and why."""
         view, (held, back) = self.index.views[position], self._held.get(position, (0, 0))
         shut = self.index.closed[position][0] if position in self.index.closed else ""
-        if view.shape.counters is not None:
-            standing = tuple([view.standing[stand] & ~held for stand in STANDINGS])
-            return Masks(shut, view.state(held), back & view.offered, standing)
-        if view.offered == view.whole:
-            return Masks(shut, view.offered & ~held, back & view.offered, _NONE)
+        state = self.open[position]
+        if view.offered == view.whole and view.shape.counters is None:
+            return Masks(shut, state, back & view.offered, _NONE)
         standing = tuple([view.standing[stand] & ~held for stand in STANDINGS])
-        return Masks(shut, view.offered & ~held, back & view.offered, standing)
+        return Masks(shut, state, back & view.offered, standing)
 
     def states(self, question: Question) -> States:
         """Nodes in states that are each equal for the question, kept up from now on. The object is another one when
@@ -335,8 +348,12 @@ class PoolLedger:
         else:
             self._count(view, *before, -1)
             self._count(view, held, back, 1)
+        self._reopen(position, held)
+
+    def _reopen(self, position: int, held: int) -> None:
+        """What is open on a node may be something else now."""
         free = self.open[position]
-        self._open(position, view, held)
+        self._open(position, self.index.views[position], held)
         self._moved.add(position)
         if self._buckets and free != self.open[position]:
             for buckets in self._buckets.values():
@@ -345,6 +362,8 @@ class PoolLedger:
             self.watcher(position)
 
     def _open(self, position: int, view: NodeView, held: int) -> None:
+        if self._bound:
+            held |= self._bound.get(position, 0)
         self.open[position] = view.offered & ~held
         if view.shape.counters is not None:
             self.open[position] = view.state(held)

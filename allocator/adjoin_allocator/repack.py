@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.fit import Fit
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.lot import Lot, Unit, alone
@@ -183,6 +184,8 @@ class Repack:
                     now.append(CLOSED)
                 elif users is not None:
                     now.append(_split_card(users, shares, view.devices[bit]))
+                elif (mode := self._lot.ledger.parts.mode(self._lot.pool.name, position, bit)) is not None and mode[1]:
+                    now.append((mode[0], UNUSED) if mode[0] in shares else CLOSED)
                 else:
                     now.append(FREE if free[position] >> bit & 1 else CLOSED)
             sites.append(Site(position, view, tuple(now), split))

@@ -60,6 +60,28 @@ def share_refusal(
     return None
 
 
+def less_isolation(
+    placer: Placer, claim: Claim, shares: Mapping[str, Share], refused: Callable[[Sequence[Request]], object]
+) -> str | None:
+    """That a claim which asks for more isolation than its shares give would fit with what they give, if one more
+    replica of that does; `refused` says whether there is another reason against requests.
+    """
+    softer: list[Request] = []
+    changes: list[str] = []
+    for request in claim.requests:
+        share = None if request.share is None else shares.get(request.share.name)
+        if share is not None and not isolates(share.mode, request.isolation):
+            given = ISOLATION[share.mode]
+            changes.append(f"isolation {given} instead of {request.isolation} in request {request.name}")
+            request = replace(request, isolation=given)
+        softer.append(request)
+    if not changes or refused(softer):
+        return None
+    pool = placer.ledger.pools[claim.pool].index.pool
+    ask = placer.ask(pool, tuple(softer), claim.affinity, claim.host, claim.profile)
+    return f"fits with {' and '.join(changes)}" if fits(placer, ask) else None
+
+
 def _elsewhere(pool: str, request: Request, share: Share) -> str | None:
     """Why a share has nothing to do with a request."""
     if share.pool != pool:
@@ -203,7 +225,7 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     limit = stock.shares[at].max_devices
     full = ""
     if limit is not None and stock.in_mode[at] >= limit:
-        full = f", all {limit} devices that it may split are split"
+        full = f", all {limit} that it may split are split" if limit > 1 else ", the one that it may split is split"
         if stock.in_mode[at] > limit:
             full = f", {stock.in_mode[at]} devices are split and it may split {limit}: nothing is given until fewer are"
     yield Reason(

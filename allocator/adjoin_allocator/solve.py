@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 
 from adjoin_allocator.arbiter import Arbiter
-from adjoin_allocator.attempts import Attempt, GangAttempt
+from adjoin_allocator.attempts import Attempt, GangAttempt, Stepwise
 from adjoin_allocator.batch import Batch
 from adjoin_allocator.bulk import bulk
 from adjoin_allocator.demand import Market, Round
@@ -48,7 +48,7 @@ from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.settling import settled
-from adjoin_allocator.shortage import less_of, share_refusal, shortage
+from adjoin_allocator.shortage import less_isolation, less_of, share_refusal, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant
 from adjoin_allocator.tenancy import Cost, least_cost
@@ -150,6 +150,8 @@ class _Run:
     batch: Batch = field(init=False)
     _plans: dict[ClaimUID, ClaimPlan] = field(default_factory=dict)
     _waiting: list[_Waiting] = field(default_factory=list)
+    _strict: list[Claim] = field(default_factory=list)
+    """Claims that ask for more isolation than they can have."""
     _rounds: dict[str, Round] = field(default_factory=dict)
     _early: dict[ClaimUID, dict[int, Placement]] = field(default_factory=dict)
     """Replicas that were placed before their claims are served."""
@@ -171,6 +173,8 @@ class _Run:
         asks = self._read(claim)
         if isinstance(asks, Reason):
             self._add(ClaimPlan(uid=claim.uid, reasons=(asks,)))
+            if asks.code is Code.ISOLATION_UNAVAILABLE:
+                self._strict.append(claim)
             return
         early = self._early.get(claim.uid, {})
         if is_gang(claim):
@@ -266,9 +270,12 @@ class _Run:
         attempt = GangAttempt(self, tree, gang, demand, wanted)
         asking = GangAttempt(self, tree, few, demand, wanted)
 
-        def lesser(affordable: Callable[[Cost], bool]) -> Iterator[GangAttempt]:
-            for part in affordable_parts(gang, affordable):
-                yield GangAttempt(self, tree, part, demand, wanted)
+        def lesser(affordable: Callable[[Cost], bool]) -> Iterator[Callable[[], tuple[Placement, ...] | None]]:
+            for parts in affordable_parts(gang, affordable):
+                if len(parts) == 1:
+                    yield GangAttempt(self, tree, parts[0], demand, wanted)
+                else:
+                    yield Stepwise(self, tree, parts, demand, wanted, lambda part, beside: self._rest(part, beside)[1])
 
         unit = Unit(claim, asks, gang.missing, attempt, asking, len(few.missing), single=False, lesser=lesser)
         served = self.arbiter.serve(unit)
@@ -390,6 +397,8 @@ class _Run:
         """Says why claims wait, against what is left when all are served. Equal asks have equal answers, but for what
         they wait for: who is served first would have it.
         """
+        for claim in self._strict:
+            self._soften(claim)
         known: dict[tuple[object, ...], tuple[tuple[Reason, ...], str | None]] = {}
         ahead: list[Ask] = []
         for found_waiting in self._waiting:
@@ -437,6 +446,19 @@ class _Run:
                     nominated=waiting.nominated,
                 )
             )
+
+    def _soften(self, claim: Claim) -> None:
+        """Says with how much less isolation a claim would fit. What a gang needs, or one of several ways, is not tried;
+        nor is what a tenant may not have, or whose share says no for another reason.
+        """
+        if is_gang(claim) or any(request.first_of for request in claim.requests):
+            return
+        if self.snapshot.pools[claim.pool].unavailable:
+            return
+        shares = self.snapshot.shares
+        words = less_isolation(self.placer, claim, shares, lambda requests: self._refused(claim, requests))
+        if words is not None and not self.arbiter.accounts(claim.pool).short(claim.tenant, least_cost(claim.requests)):
+            self._plans[claim.uid] = replace(self._plans[claim.uid], nearest=words)
 
     def _affordable(self, waiting: _Waiting) -> str | None:
         """Which smaller claim would have a place, and within its tenant's quota; that of today fits neither."""

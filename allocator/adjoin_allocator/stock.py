@@ -120,6 +120,7 @@ class Stock:
         self.closed = np.zeros(rows, dtype=bool)
         self.faces: list[tuple[int, Use]] = []
         self._faces: dict[tuple[int, Use], int] = {}
+        self._made: dict[int, tuple[tuple[int, int], ...]] = {}
         self.heavy = 0
         self.hushed: dict[int, int] = {}
         self.log: list[int] = []
@@ -167,6 +168,30 @@ class Stock:
             self.spread[known] -= 1
             self.spread[whole] = self.spread.get(whole, 0) + 1
             self.whole[position] = whole
+
+    def make(self, position: int, made: tuple[tuple[int, int], ...]) -> None:
+        """Which cards of a node are in the mode of which share without anybody holding anything of them."""
+        if self._made.get(position, ()) == made:
+            return
+        self._made[position] = made
+        if not made:
+            del self._made[position]
+        self.log.append(position)
+
+    @property
+    def modes(self) -> bool:
+        """Whether any card is in a mode without anybody holding anything of it."""
+        return bool(self._made)
+
+    def made(self, share: int) -> Booleans | None:
+        """Cards in a share's mode of which nobody holds anything; None where there are none."""
+        if not self._made:
+            return None
+        found = np.zeros(self.shape, dtype=bool)
+        for position, cards in self._made.items():
+            for column, at in cards:
+                found[position, column] = at == share or share < 0
+        return found
 
     def hush(self, position: int, columns: int) -> None:
         """Which of a node's cards are to be kept quiet now."""

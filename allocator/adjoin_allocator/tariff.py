@@ -251,9 +251,7 @@ def _mixed(
     return obstacle if found is None else Spot(found[2], found[3])
 
 
-def _openings(
-    ask: Ask, openings: Mapping[str, int], free: int, eligible: tuple[int, ...]
-) -> Iterator[tuple[int, ...]]:
+def _openings(ask: Ask, openings: Mapping[str, int], free: int, eligible: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
     """By request the devices that it may have: once, or, where more whole cards could be divided than a share may
     still divide, once for every choice of those that it does.
     """

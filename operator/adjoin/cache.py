@@ -16,7 +16,7 @@ Nothing here asks the API server, reads a clock or decides anything.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache as remembered
 from types import MappingProxyType
@@ -57,11 +57,11 @@ from adjoin.facts import (
     read_taint_rule,
 )
 from adjoin.grants import GrantFacts, read_grant
+from adjoin.holdings import holding
 from adjoin.intents import Intent, Kind
-from adjoin.jobs import HookPodFacts, JobFacts, read_hook_pod, read_job
+from adjoin.jobs import HookPodFacts, JobFacts, Rejection, read_hook_pod, read_job
 from adjoin.loads import NodeLoad, settled
 from adjoin.traces import unseen
-from adjoin_allocator.terms import ReplicaState
 
 LINGER_SECONDS: Final = 30.0
 """So long a pod that vanished while it was seen running still holds its devices: kubelet and driver have to let go."""
@@ -78,19 +78,6 @@ class Facts(Protocol):
 
 REMEMBERED_REJECTIONS: Final = 1_000
 """Hook Jobs that the API server refused, of which it is remembered why. What falls out is asked again."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """What the API server said to a hook's Job.
-
-    Attributes:
-        message: Its words.
-        final: It refuses the Job as it is, so that asking again cannot help.
-    """
-
-    message: str
-    final: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -550,7 +537,7 @@ class Cache:
         self._busy = None
         claim = self._tables[Kind.DEVICE_CLAIM].known.get(subject)
         if intent.assume is not None and isinstance(claim, ClaimFacts):
-            self._overlay(subject, replace(claim, status=_holding(claim.status, intent.assume)))
+            self._overlay(subject, replace(claim, status=holding(claim.status, intent.assume)))
         return True
 
     def occupied(self, subject: str) -> bool:
@@ -591,22 +578,6 @@ class Cache:
         elif self._assumed.pop(subject, None) is None:
             return
         self._tables[Kind.DEVICE_CLAIM].changed = True
-
-
-def _holding(stored: Raw, assumed: Raw) -> Raw:
-    """The assumed status, and what the stored one has beyond it: that is on its way back until the write has
-    succeeded."""
-
-    def replicas(status: Raw) -> Sequence[Raw]:
-        return (status.get("allocation") or {}).get("replicas") or ()
-
-    stays = {each.get("index") or 0 for each in replicas(assumed)}
-    leaving = [{**each, "state": ReplicaState.RELEASING} for each in replicas(stored)]
-    leaving = [each for each in leaving if (each.get("index") or 0) not in stays]
-    if not leaving:
-        return assumed
-    allocation = {**(assumed.get("allocation") or {}), "replicas": [*replicas(assumed), *leaving]}
-    return {**assumed, "allocation": allocation}
 
 
 def _asked(facts: Facts) -> tuple[int, bool]:

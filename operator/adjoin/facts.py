@@ -289,6 +289,7 @@ class ResourceClaimFacts:
         allocated: status.allocation is set.
         devices: Devices in its allocation, those with adminAccess left out (they exclude nobody).
         requests: For each of them the request of the ResourceClaim that it serves.
+        shared: Those of which it has a share, beside which others may have shares too.
         reserved: UIDs of the pods in reservedFor.
         labels: Its labels.
         finalizers: Its finalizers.
@@ -306,6 +307,7 @@ class ResourceClaimFacts:
     finalizers: tuple[str, ...]
     hook: str = ""
     requests: tuple[str, ...] = ()
+    shared: frozenset[DeviceID] = frozenset()
     run: str = ""
 
 
@@ -333,6 +335,7 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
         labels=labels,
         finalizers=tuple(meta.get("finalizers") or ()),
         hook=hook,
+        shared=frozenset(DeviceID(r["driver"], r["pool"], r["device"]) for r in results if r.get("shareID")),
         requests=tuple(str(r.get("request") or "").partition("/")[0] for r in results if not r.get("adminAccess")),
         run=str((meta.get("annotations") or {}).get(ANNOTATION_RUN) or "") if hook else "",
     )
@@ -359,6 +362,7 @@ class PublishedDevice:
         taints: Taints that the driver put on it.
         allow_multiple_allocations: It can be shared between claims.
         node: The node it sits in where its slice lists devices of several nodes, else "".
+        spelled: Capacities that are published with the driver's domain in their name.
         policies: In which amounts its capacities may be consumed, by fully qualified name, where that is limited.
         consumes: What it takes of the driver's counters, by counter set and counter. Two devices with a set in common
             are parts of one piece of hardware, or one is the whole of it.
@@ -374,6 +378,7 @@ class PublishedDevice:
     node: str = ""
     consumes: Mapping[str, Mapping[str, Quantity]] = field(default_factory=dict)
     policies: Mapping[str, RequestPolicy] = field(default_factory=dict)
+    spelled: tuple[str, ...] = ()
     binding: Binding | None = None
 
 
@@ -478,6 +483,7 @@ def read_device(device: Raw, driver: str) -> PublishedDevice:
             for name, value in (body.get("capacity") or {}).items()
             if isinstance(value, Mapping) and value.get("requestPolicy")
         },
+        spelled=tuple(name for name in body.get("capacity") or () if name.startswith(f"{driver}/")),
         binding=_binding(body.get("bindingConditions"), body.get("bindingFailureConditions")),
     )
 

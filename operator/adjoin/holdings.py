@@ -6,7 +6,7 @@ state counts as not known, but a device that is named is held. Nothing here deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from adjoin.facts import ClaimFacts, Raw, moment
@@ -142,3 +142,19 @@ def _read_consumed(consumed: Any) -> Consumed:
         )
         for name, amounts in sorted((consumed or {}).items())
     )
+
+
+def holding(stored: Raw, assumed: Raw) -> Raw:
+    """The assumed status, and what the stored one has beyond it: that is on its way back until the write has
+    succeeded."""
+
+    def replicas(status: Raw) -> Sequence[Raw]:
+        return (status.get("allocation") or {}).get("replicas") or ()
+
+    stays = {each.get("index") or 0 for each in replicas(assumed)}
+    leaving = [{**each, "state": ReplicaState.RELEASING} for each in replicas(stored)]
+    leaving = [each for each in leaving if (each.get("index") or 0) not in stays]
+    if not leaving:
+        return assumed
+    allocation = {**(assumed.get("allocation") or {}), "replicas": [*replicas(assumed), *leaving]}
+    return {**assumed, "allocation": allocation}

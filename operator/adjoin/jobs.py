@@ -89,6 +89,19 @@ class HookPodFacts:
         return self.phase in ("Succeeded", "Failed")
 
 
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """What the API server said to a hook's Job.
+
+    Attributes:
+        message: Its words.
+        final: It refuses the Job as it is, so that asking again cannot help.
+    """
+
+    message: str
+    final: bool
+
+
 def read_job(obj: Raw) -> JobFacts | None:
     """Facts of a Job, or None when it is no hook's."""
     meta = obj.get("metadata") or {}

@@ -396,7 +396,8 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
         for device in facts.devices:
             if device not in mine:
                 for excluded in inventory.excluded_by(device):
-                    holds.setdefault(excluded, Hold(kind, f"ResourceClaim {facts.meta.key}"))
+                    shared = excluded in facts.shared and not facts.ours
+                    holds.setdefault(excluded, Hold(kind, f"ResourceClaim {facts.meta.key}", shared))
     for grant in sorted(view.grants.values(), key=lambda facts: facts.meta.key):
         owner = claims.get(grant.owner)
         mine = {device.id for replica in owner.placed for device in replica.devices} if owner is not None else set()

@@ -35,9 +35,10 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from adjoin.cache import READERS, Cache, Rejection
+from adjoin.cache import READERS, Cache
 from adjoin.facts import Raw, read_meta
 from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
+from adjoin.jobs import Rejection
 from adjoin.kube import (
     AlreadyExists,
     BadRequest,

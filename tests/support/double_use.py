@@ -179,7 +179,12 @@ def allocated(claim: Mapping[str, Any]) -> list[Device]:
     if "data" in claim:
         return [(d["driver"], d["pool"], d["device"]) for d in json.loads(claim["data"].get("ADJOIN_DEVICES") or "[]")]
     results = (((claim.get("status") or {}).get("allocation") or {}).get("devices") or {}).get("results") or []
-    return [(r["driver"], r["pool"], r["device"]) for r in results if not r.get("adminAccess")]
+    # Of a device that may be in several allocations each share is one: what they consume together is the tests' to see.
+    return [
+        (r["driver"], r["pool"], f"{r['device']}#{r['shareID']}" if r.get("shareID") else r["device"])
+        for r in results
+        if not r.get("adminAccess")
+    ]
 
 
 def _owner(claim: Mapping[str, Any]) -> str:

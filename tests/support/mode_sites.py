@@ -91,7 +91,9 @@ def asks(draw: st.DrawFn, snapshot: Snapshot) -> tuple[str, ShareAsk | None]:
         case _:
             memory = draw(st.none() | st.sampled_from((GIB, 8 * GIB, 12 * GIB, 30 * GIB, 80 * GIB)))
             least = st.sampled_from((100, 250, 334, 500, 1000))
-            return one.kind, ShareAsk(chosen, memory_bytes=memory, compute_milli=draw(least | st.none() if memory else least))
+            return one.kind, ShareAsk(
+                chosen, memory_bytes=memory, compute_milli=draw(least | st.none() if memory else least)
+            )
 
 
 @st.composite

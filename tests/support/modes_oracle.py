@@ -117,8 +117,9 @@ def _most(snapshot: Snapshot, claim: Claim, number: int) -> int:
 
 
 def _name(state: Held) -> object:
-    return frozenset((device, None if parts is None else frozenset(Counter(parts).items())) for device, parts in
-                     state.items())
+    return frozenset(
+        (device, None if parts is None else frozenset(Counter(parts).items())) for device, parts in state.items()
+    )
 
 
 def _all_fit(snapshot: Snapshot, claims: Sequence[Claim]) -> bool:

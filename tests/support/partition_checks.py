@@ -151,6 +151,8 @@ def partition_fraction(share: Share, device: Device, profile: str) -> Fraction:
     """The largest fraction of a card that a partition is; the whole where the table does not know it."""
     table = table_of(share, device)
     row = None if table is None else table.rows.get(profile)
-    return Fraction(1) if row is None or table is None else max(
-        Fraction(row.size, table.slices), Fraction(row.compute, table.compute)
+    return (
+        Fraction(1)
+        if row is None or table is None
+        else max(Fraction(row.size, table.slices), Fraction(row.compute, table.compute))
     )

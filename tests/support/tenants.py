@@ -111,7 +111,11 @@ def price(snapshot: Snapshot, device: Device, placed: PlacedDevice) -> int:
     """What it costs a quota: the largest fraction of the card that it is, in thousandths, rounded up."""
     if placed.share is None:
         return portion(device)
-    share, memory = snapshot.shares[placed.share.name], memory_bytes(device)
+    share, memory = snapshot.shares.get(placed.share.name), memory_bytes(device)
+    if share is None:
+        # Of what it is a part nothing says any more.
+        only_compute = placed.share.compute_milli is not None and not placed.share.memory_bytes
+        return placed.share.compute_milli or 1000 if only_compute else 1000
     fraction = Fraction(placed.share.compute_milli or 0, 1000)
     if share.mode is ShareMode.TIME_SLICED:
         fraction = Fraction(placed.share.slots or 1, share.slots)

@@ -22,11 +22,11 @@ from typing import Any
 from tests.support.double_use import Change, violations
 
 from adjoin import facts
-from adjoin.cache import LINGER_SECONDS, Rejection, View
+from adjoin.cache import LINGER_SECONDS, View
 from adjoin.environment import read_share
 from adjoin.grants import GrantFacts, read_grant, read_labelled_grant
 from adjoin.intents import FROM_PREVIOUS, Intent, Kind, Step, Verb
-from adjoin.jobs import read_hook_pod, read_job
+from adjoin.jobs import Rejection, read_hook_pod, read_job
 from adjoin.lifecycle import rfc3339
 
 Obj = dict[str, Any]

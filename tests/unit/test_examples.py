@@ -59,6 +59,12 @@ def test_there_is_an_example_for_every_scenario() -> None:
         "topology-matrix",
         "hooks",
         "environment",
+        "time-sliced-notebooks",
+        "fractional-memory",
+        "mps",
+        "mig-inference",
+        "virtual-functions",
+        "mixed-pool",
     }
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from adjoin.cli.exits import OK, PENDING
 from adjoin.cli.explain import find_claim
 from adjoin.cli.explained import say, table, title
+from adjoin.cli.held import device_words
 from adjoin.cli.output import as_text, console_for, trimmed
-from adjoin.cli.portions import words
 from adjoin.cli.progress import progress
 from adjoin.cli.question import Question, pose
 from adjoin.cli.source import NoAnswer, Source, Where, complain, moment, read_source, warn
@@ -172,7 +172,8 @@ def _told(shown: Json) -> str:
     if shown["moves"] and shown["placements"]:
         title(console, f"Then {claim} gets")
         rows = [
-            (str(each["replica"]), each["node"], _devices(each["devices"]), _near(each)) for each in shown["placements"]
+            (str(each["replica"]), each["node"], " ".join(map(device_words, each["devices"])), _near(each))
+            for each in shown["placements"]
         ]
         table(console, ("REPLICA", "NODE", "DEVICES", "LOCALITY"), rows)
     return trimmed(text)
@@ -183,12 +184,7 @@ def _proof(shown: Json) -> str:
 
 
 def _place(spot: Json) -> str:
-    return f"{spot['node']}: {_devices(spot['devices'])}"
-
-
-def _devices(devices: Sequence[Json]) -> str:
-    told = [(each["device"], words(each["share"])) for each in devices]
-    return " ".join(f"{name} ({part})" if part else name for name, part in told)
+    return f"{spot['node']}: {' '.join(map(device_words, spot['devices']))}"
 
 
 def _near(placement: Json) -> str:

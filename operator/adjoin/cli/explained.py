@@ -9,8 +9,8 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from adjoin.cli.held import by_request, device_words
 from adjoin.cli.output import console_for, trimmed
-from adjoin.cli.portions import words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,18 +83,12 @@ def _placed(console: Console, shown: Mapping[str, Any]) -> None:
     title(console, "Where it is")
     rows = []
     for replica in shown["replicas"]:
-        devices: dict[str, list[str]] = {}
-        for device in replica["devices"]:
-            part = words(device["share"])
-            devices.setdefault(device["request"], []).append(
-                f"{device['device']} ({part})" if part else device["device"]
-            )
         rows.append(
             (
                 str(replica["index"]),
                 replica["node"],
                 f"{replica['state']}{' (by the next decision)' if replica['index'] in shown['new'] else ''}",
-                "\n".join(f"{request}: {' '.join(names)}" for request, names in devices.items()) or "-",
+                by_request(replica["devices"]),
                 ", ".join(f"{pair} {level}" for pair, level in replica["locality"].items()) or "-",
             )
         )
@@ -146,7 +140,7 @@ def _held_for_it(console: Console, shown: Mapping[str, Any]) -> None:
         replicas = ", ".join(map(str, each["replicas"]))
         say(console, f"{each['claim']} (replica {replicas}) leaves for {each['by']}")
     for each in shown["nominated"]:
-        names = " ".join(device["device"] for device in each["devices"])
+        names = " ".join(map(device_words, each["devices"]))
         say(console, f"held for replica {each['index']}: {names} on {each['node']}")
 
 

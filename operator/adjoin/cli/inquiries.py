@@ -1,4 +1,4 @@
-"""Arguments of the commands that tell why: `explain`, `defrag`, `snapshot` and `replay`.
+"""Arguments of the commands that tell what is and why: `explain`, `defrag`, `top`, `snapshot` and `replay`.
 
 In comes the parser of commands, and these are in it. What a command needs is loaded when it runs.
 """
@@ -50,6 +50,21 @@ def add_inquiries(commands: Any) -> None:
     _add_source(defrag)
     _add_output(defrag)
     defrag.set_defaults(command=_defrag)
+    top = commands.add_parser(
+        "top",
+        help="pools, nodes and devices, and who has them",
+        description="Shows DevicePools, nodes and devices, and who has them: of a cluster again and again until it is "
+        "interrupted, of files once. " + _EXITS.format(ok="shown", more=""),
+    )
+    top.add_argument("pools", metavar="POOL", nargs="*", help="names of DevicePools (default: all)")
+    top.add_argument("--node", action="append", default=[], metavar="NODE", help="only this node; may be repeated")
+    top.add_argument("--once", action="store_true", help="show it once, as without a terminal")
+    top.add_argument(
+        "--interval", type=float, default=5.0, metavar="SECONDS", help="seconds between two looks (default: 5)"
+    )
+    _add_source(top, timed=False)
+    _add_output(top)
+    top.set_defaults(command=_top)
     snapshot = commands.add_parser(
         "snapshot",
         help="write what the planner sees into a file",
@@ -73,7 +88,7 @@ def add_inquiries(commands: Any) -> None:
     replay.set_defaults(command=_replay)
 
 
-def _add_source(parser: argparse.ArgumentParser) -> None:
+def _add_source(parser: argparse.ArgumentParser, *, timed: bool = True) -> None:
     parser.add_argument(
         "-f",
         "--filename",
@@ -90,7 +105,8 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         metavar="NAMESPACE",
         help="where the operator runs and its ConfigMaps are (default: where its webhooks are served)",
     )
-    _add_now(parser, "default: now, of files the newest time in them")
+    if timed:
+        _add_now(parser, "default: now, of files the newest time in them")
 
 
 def _add_now(parser: argparse.ArgumentParser, default: str) -> None:
@@ -128,6 +144,13 @@ def _defrag(parsed: argparse.Namespace) -> int:
     return defrag_command(
         _where(parsed), parsed.pool, parsed.claim, parsed.namespace, parsed.now, parsed.output, load=parsed.load
     )
+
+
+def _top(parsed: argparse.Namespace) -> int:
+    from adjoin.cli.top import top_command
+
+    where = _where(parsed)
+    return top_command(where, parsed.pools, parsed.node, parsed.output, once=parsed.once, interval=parsed.interval)
 
 
 def _snapshot(parsed: argparse.Namespace) -> int:

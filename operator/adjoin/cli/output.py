@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adjoin.api.share import ShareCondition
+from adjoin.cli.held import by_request
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +73,7 @@ def _tables(shown: Mapping[str, Any]) -> str:
         for name, device in pool["devices"].items():
             pools.add_row(pool["name"], name, *(str(device[count]) for count in counts))
     if shown["pools"]:
-        if shown["claims"]:
+        if shown["claims"] or said:
             console.print()
         console.print(pools)
     return trimmed(text)
@@ -111,15 +112,12 @@ def _claim_rows(claim: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if not claim["replicas"]:
         yield name, phase, "-", "-", "-", "-"
     for replica in claim["replicas"]:
-        devices: dict[str, list[str]] = {}
-        for device in replica["devices"]:
-            devices.setdefault(device["request"], []).append(device["device"])
         yield (
             name,
             phase,
             str(replica["index"]),
             replica["node"],
-            "\n".join(f"{request}: {' '.join(names)}" for request, names in devices.items()) or "-",
+            by_request(replica["devices"]),
             ", ".join(f"{pair} {level}" for pair, level in replica["locality"].items()) or "-",
         )
         name, phase = "", ""

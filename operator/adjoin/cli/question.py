@@ -15,7 +15,7 @@ from adjoin.inventory import Inventory, InventoryBuilder, overdue
 from adjoin.lifecycle import followed_pods, relate
 from adjoin.loads import current
 from adjoin.snapshot import SnapshotBuilder
-from adjoin_allocator.model import Claim, DeviceID, Hold
+from adjoin_allocator.model import Claim, DeviceID, Hold, PlacedDevice
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import HoldKind, ReplicaState
 
@@ -59,7 +59,12 @@ def anew(snapshot: Snapshot) -> Snapshot:
     """The snapshot in which replicas that failed, or of which a foreign allocation has a device, have no place: the
     operator plans them anew once it has said so. What else they name is on its way back until then.
     """
-    foreign = {device for device, hold in snapshot.holds.items() if hold.kind is HoldKind.FOREIGN}
+    foreign = {device: hold.shared for device, hold in snapshot.holds.items() if hold.kind is HoldKind.FOREIGN}
+
+    def theirs(device: PlacedDevice) -> bool:
+        """Whether it is somebody else's, and both have not just parts of it."""
+        return device.id in foreign and not (foreign[device.id] and device.share is not None)
+
     claims: list[Claim] = []
     leaving: dict[DeviceID, Hold] = {}
     for claim in snapshot.claims:
@@ -67,7 +72,7 @@ def anew(snapshot: Snapshot) -> Snapshot:
             replica
             for replica in claim.placed
             if replica.index in claim.members
-            and (replica.state is ReplicaState.FAILED or any(device.id in foreign for device in replica.devices))
+            and (replica.state is ReplicaState.FAILED or any(map(theirs, replica.devices)))
         ]
         if gone and not claim.deleting:
             hold = Hold(HoldKind.RELEASING, f"DeviceClaim {claim.namespace}/{claim.name}")

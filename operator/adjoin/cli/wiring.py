@@ -14,7 +14,7 @@ from typing import Any
 
 import networkx as nx
 
-from adjoin.cli.portions import words
+from adjoin.cli.held import part_words
 from adjoin.lifecycle import share_entry
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Device, DeviceID, Node, Pool
@@ -28,6 +28,9 @@ from adjoin_allocator.wiring import MOST_LINKS, Wiring
 
 Json = dict[str, Any]
 
+NAMED = 3
+"""So many holders of parts of one device are named."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaf:
@@ -37,7 +40,7 @@ class Leaf:
         device: What it is.
         level: How near it sits to the others on its branch, in the words of `nvidia-smi topo`.
         state: How it counts.
-        holder: Who has it (`namespace/name replica 0`), or "".
+        holder: Who has it (`namespace/name replica 0`), or parts of it (`namespace/name replica 0 (2 slots)`), or "".
         detail: Why it cannot be given out, or "".
         address: Its PCI address, or "".
         group: Name of the NVLink group that it is in, or "".
@@ -192,10 +195,14 @@ def _uses(ledger: Ledger, pool: str, node: str) -> Mapping[DeviceID, _Use]:
     mine = ledger.pools[pool]
     position = mine.index.position[node]
     view = mine.index.views[position]
-    names: dict[int, str] = {}
+    holders: dict[int, list[str]] = {}
     for claim, replica, mask in ledger.users(pool, position):
+        who = f"{claim.namespace}/{claim.name} replica {replica.index}"
+        shares = {view.bit[each.id]: each.share for each in replica.devices if each.id in view.bit}
         for bit in bits(mask):
-            names.setdefault(bit, f"{claim.namespace}/{claim.name} replica {replica.index}")
+            share = shares.get(bit)
+            holders.setdefault(bit, []).append(who if share is None else f"{who} ({part_words(share_entry(share))})")
+    names = {bit: _listed(found) for bit, found in holders.items()}
     shared = shared_devices(ledger, pool, position)
     uses = {}
     for device, bit in view.bit.items():
@@ -203,6 +210,12 @@ def _uses(ledger: Ledger, pool: str, node: str) -> Mapping[DeviceID, _Use]:
         name = names.get(bit, hold.holder if hold is not None else "")
         uses[device] = _Use(mine.state(position, bit), name, shared.get(device))
     return uses
+
+
+def _listed(holders: Sequence[str]) -> str:
+    """Who has a device, or parts of it."""
+    more = len(holders) - NAMED
+    return ", ".join(holders[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _pool_wiring(
@@ -411,7 +424,7 @@ def part_lines(leaf: Leaf) -> list[tuple[str, str, bool]]:
     return [
         (
             f"{each.claim.namespace}/{each.claim.name} replica {each.index}",
-            f"{words(share_entry(each.share))}{f' x{each.times}' if each.times > 1 else ''}",
+            f"{part_words(share_entry(each.share))}{f' x{each.times}' if each.times > 1 else ''}",
             each.back,
         )
         for each in leaf.shared.sharers

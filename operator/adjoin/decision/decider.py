@@ -20,6 +20,7 @@ from adjoin.decision.regain import regain
 from adjoin.decision.resize import decide_resizes
 from adjoin.decision.scene import ORDER_GUARD, Scene, Work
 from adjoin.decision.shares import Counted, count_share, decide_share
+from adjoin.decision.turns import turns
 from adjoin.delivery import GuardWork, Published, guard_work, in_force, published, release_pool, take_down
 from adjoin.facts import ClaimFacts, PoolFacts, TaintRuleFacts
 from adjoin.intents import Intent
@@ -128,6 +129,7 @@ class Decider:
             locked={uid: _locked(pool) for uid, pool in view.pools.items()},
             followed=followed,
             modes=modes,
+            turns=turns(view, snapshot, modes),
         )
         work = Work(view.busy)
         work.wake(next_in_force)

@@ -91,6 +91,7 @@ def facts_of(claim: ClaimFacts, nodes: tuple[str, ...], scene: Scene, resize: Re
             for device in replica.devices:
                 now = inventory.current(replica.node, device)
                 facts += (each.entry for each in scene.modes.by_device.get(now, ()))
+                facts.append(tuple(scene.turns.working.get(now, ())))
     facts.append(resize)
     facts.append(any(uid in scene.view.busy for uid in scene.view.shares))
     if relations.hook_claims:

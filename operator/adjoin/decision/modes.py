@@ -379,6 +379,7 @@ def _through(
     obstacle = _obstacle(each, device, scene)
     errand = errand_of_mode(each, pool, scene.boot_ids.get(each.node, ""))
     occupied = [job_of_hook_claim(one.meta.name) for one in scene.relations.hook_claims.get(each.today, ())]
+    me = (each.share.meta.created or 0.0, each.share.meta.uid, -1)
     progress = advance(
         errand,
         stage,
@@ -386,13 +387,14 @@ def _through(
         runs,
         scene.relations.workshop,
         scene.now,
-        paused=bool(obstacle),
+        paused=bool(obstacle) or scene.turns.waits((each.today,), me),
         occupied=occupied,
         rejections=scene.view.rejections,
     )
     if progress.wake_at is not None:
         found.wakes.append(progress.wake_at)
     if progress.begin is not None and device is not None:
+        scene.turns.begin((each.today,), me)
         found.tasks.append(_task(each, errand, progress.begin, hooks, device, pool, case))
     if progress.trouble:
         found.notices.append(Notice("HookBlocked", progress.trouble, warning=True, key=progress.troubled))

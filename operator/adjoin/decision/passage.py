@@ -164,18 +164,23 @@ class _Case:
         """One step of a stage for the replica; nothing is begun while there is an obstacle. A hook that read back other
         parts than it was asked for has failed."""
         scene = self.scene
-        return advance(
+        cards = {placed.id for placed, _ in self.devices if placed.share is not None}
+        me = (self.claim.meta.created or 0.0, self.claim.meta.uid, int(self.entry.get("index") or 0))
+        progress = advance(
             self.errand(),
             stage,
             hooks,
             runs,
             scene.relations.workshop,
             scene.now,
-            paused=bool(obstacle),
+            paused=bool(obstacle) or scene.turns.waits(cards, me),
             occupied=self.occupied(),
             objection=lambda hook, reports: objection(self.entry, self.meant(hook), reports),
             rejections=scene.view.rejections,
         )
+        if progress.begin is not None:
+            scene.turns.begin(cards, me)
+        return progress
 
     def meant(self, hook: Hook) -> list[bool]:
         """Of each device whether the hook is for it."""
@@ -340,7 +345,8 @@ def _prepare(case: _Case, member: Member, obstacle: str) -> Passage:
         return Passage(replace(member, state=_ready(member)))
     if not rebooted:
         obstacle = obstacle or mode_obstacle(member.node, tuple(placed for placed, _ in case.devices), True, scene)
-    if rebooted and any(use.live and not use.at_gate for use in member.uses):
+    if any(use.live and not use.at_gate for use in member.uses):
+        # Also while its node does not say which boot this is, as one that has just been made anew.
         return _rebooted(member)
     ended = next((use for use in member.uses if not use.live), None)
     if ended is not None:

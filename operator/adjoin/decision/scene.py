@@ -12,6 +12,7 @@ from zlib import crc32
 
 from adjoin.cache import View
 from adjoin.decision.regain import Regained
+from adjoin.decision.turns import Turns
 from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Intent, Step
 from adjoin.inventory import Inventory, device_key, grace_of
@@ -107,7 +108,8 @@ class Scene:
     of the claim that has to give something, `abandoned` by UID of the claim whose replicas are on nodes that are given
     up, `locked` by UID of the DevicePool whose status has the devices in quarantine, `followed` by UID of the claim
     whose pods say which replicas it wants, `regained` by UID of the claim whose status lost replicas (the view names
-    them), `modes` the devices that shares' statuses have in a mode."""
+    them), `modes` the devices that shares' statuses have in a mode, `turns` who has hooks at work on cards that are
+    divided."""
 
     view: View
     inventory: Inventory
@@ -124,6 +126,7 @@ class Scene:
     followed: Mapping[str, frozenset[int]] = field(default_factory=dict)
     regained: Mapping[str, Regained] = field(default_factory=dict)
     modes: Modes = NO_MODES
+    turns: Turns = field(default_factory=Turns)
     _holders: dict[DeviceID, str] = field(default_factory=dict)
     _users: dict[DeviceID, list[Held]] = field(default_factory=dict)
     _parts: dict[str, dict[DeviceID, list[Held]]] = field(default_factory=dict)

@@ -192,16 +192,6 @@ def owned_by(claim: ClaimFacts) -> dict[str, Any]:
     }
 
 
-def undelivered_parts(cargo: Cargo) -> Notice | None:
-    """What the pod's owner hears where the replica has parts of devices, or None."""
-    if not cargo.parts:
-        return None
-    claim = cargo.claim.meta
-    text = f"request {cargo.parts[0]} of DeviceClaim {claim.name} has parts of devices"
-    why = "parts are accounted and placed, but not handed to containers yet"
-    return Notice("PartsNotDelivered", f"{text}: {why}; the pod waits", warning=True, key=claim.uid)
-
-
 def uncarried_parts(cargo: Cargo) -> Notice | None:
     """What the pod's owner hears where the replica has parts of devices that a ResourceClaim cannot carry, or None.
 
@@ -297,7 +287,7 @@ def _status(cargo: Cargo, pod: PodFacts, hands: _Hands, now: float) -> dict[str,
             [share for _, share in devices],
         )
     ]
-    told = configs((request, [(device, _part(cargo, request, device)) for device in given]) for request, given in hands)
+    told = configs((request, [(one, _part(cargo, request, one)) for one, _ in given]) for request, given in hands)
     return {
         "status": {
             "allocation": {

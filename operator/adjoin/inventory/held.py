@@ -194,6 +194,7 @@ def _unoffered(
                 standing_detail=detail,
                 allow_multiple_allocations=published.allow_multiple_allocations,
                 policies=published.policies,
+                spelled=published.spelled,
                 consumes=as_counters(placed.consumed) or published.consumes,
             )
         if driver_pool.problem:

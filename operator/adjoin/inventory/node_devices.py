@@ -290,6 +290,7 @@ def _device(
         standing_detail=standing[1],
         allow_multiple_allocations=each.published.allow_multiple_allocations,
         policies=each.published.policies,
+        spelled=each.published.spelled,
         consumes=each.published.consumes,
         counters=driver_pool.counters if driver_pool is not None and each.published.consumes else {},
     )

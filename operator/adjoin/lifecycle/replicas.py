@@ -142,9 +142,9 @@ def contested(
     """Replicas that cannot keep their devices, by claim UID and replica index, with the reason in words.
 
     `conflicts` are those that the allocator found to hold a device of an older claim; a device that stands in a foreign
-    allocation is the foreign claim's.
+    allocation is the foreign claim's, unless both have parts of it.
     """
-    foreign = {device: hold.holder for device, hold in holds.items() if hold.kind is HoldKind.FOREIGN}
+    foreign = {device: hold for device, hold in holds.items() if hold.kind is HoldKind.FOREIGN}
     if not foreign and not any(conflicts.values()):
         return {}
     holders: defaultdict[DeviceID, list[str]] = defaultdict(list)
@@ -158,8 +158,12 @@ def contested(
         for device in replica.devices:
             others = [holder for holder in holders[device.id] if holder != me]
             lost = replica.index in conflicts.get(claim.uid, ()) and others
-            if device.id in foreign or lost:
-                words = f"{device.id} is held by {foreign.get(device.id) or others[0]}"
+            theirs = foreign.get(device.id)
+            if theirs is not None and theirs.shared and device.share is not None:
+                # Parts of both are in use side by side, as the driver allows.
+                theirs = None
+            if theirs is not None or lost:
+                words = f"{device.id} is held by {theirs.holder if theirs is not None else others[0]}"
                 found.setdefault(claim.uid, {}).setdefault(replica.index, words)
         if replica.index in conflicts.get(claim.uid, ()):
             named = [device.id for device in replica.devices]

@@ -23,9 +23,8 @@ from adjoin.api.claim_status import HookPhase, HookStage
 from adjoin.api.names import hook_job_name
 from adjoin.api.pool_policy import Hook
 from adjoin.api.quantity import milliseconds
-from adjoin.cache import Rejection
 from adjoin.facts import Raw, moment
-from adjoin.jobs import HookPodFacts, JobFacts, RunKey
+from adjoin.jobs import HookPodFacts, JobFacts, Rejection, RunKey
 from adjoin.lifecycle.reports import Report, read_reports, without_parts
 from adjoin.lifecycle.times import rfc3339
 

@@ -27,6 +27,7 @@ from adjoin_allocator import (
     Request,
     Snapshot,
     Standing,
+    Tenant,
 )
 
 
@@ -611,6 +612,35 @@ def test_a_gang_takes_most_members_then_better_ways(nodes: int, gpus: int, repli
     claim = make.gang("claim", two_ways(), replicas=replicas)
     answer = planned(world(machines, devices, claim))
     assert [one.devices[0].request for one in of(answer).placements] == wanted
+
+
+@pytest.mark.parametrize(
+    ("quota", "gang_min", "wanted"),
+    [
+        pytest.param(12, 1, ["four", "four", "four"], id="enough for the better way"),
+        pytest.param(11, 1, ["four", "four", "two"], id="the better way for the first two"),
+        pytest.param(9, 3, ["four", "two", "two"], id="the better way for the first, all needed"),
+        pytest.param(7, 3, ["two", "two", "two"], id="the better way for nobody"),
+        pytest.param(5, 1, ["two", "two"], id="fewer members"),
+        pytest.param(5, 3, [], id="too few"),
+    ],
+)
+def test_a_quota_leaves_the_better_way_to_the_first_members(quota: int, gang_min: int, wanted: list[str]) -> None:
+    machines, devices = site(("r1", 3), gpus=4)
+    claim = replace(make.gang("claim", two_ways(), replicas=3), gang_min=gang_min, tenant="team")
+    answer = planned(world(machines, devices, claim, tenants={"team": Tenant("team", {"gpu": quota}, {})}))
+    assert [one.devices[0].request for one in of(answer).placements] == [f"gpu/{way}" for way in wanted]
+
+
+def test_ways_that_a_quota_mixes_stay_on_one_network() -> None:
+    """The better place of the first, in a rack without room for the second, is not taken."""
+    machines, devices = site(("r1", 2), ("r2", 2), gpus=4)
+    claim = replace(make.gang("claim", two_ways(), replicas=2, required="rack"), tenant="team")
+    tenants = {"team": Tenant("team", {"gpu": 6}, {})}
+    snapshot = world(machines, devices, filled(devices, "n1", 4), claim, tenants=tenants)
+    placements = of(planned(snapshot)).placements
+    assert [one.devices[0].request for one in placements] == ["gpu/four", "gpu/two"]
+    assert {one.node for one in placements} == {"n3", "n4"}
 
 
 def test_members_share_what_their_hosts_have() -> None:

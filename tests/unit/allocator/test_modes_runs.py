@@ -13,8 +13,20 @@ from tests.support.checks import assert_valid
 from tests.support.mode_sites import SHARES, claims, named, sites
 from tests.support.partition_checks import flaw, table_of
 
-from adjoin_allocator import Claim, Code, Device, DeviceID, Memo, Plan, ReplicaState, Share, ShareMode, Snapshot
-from adjoin_allocator import Standing, plan
+from adjoin_allocator import (
+    Claim,
+    Code,
+    Device,
+    DeviceID,
+    Memo,
+    Plan,
+    ReplicaState,
+    Share,
+    ShareMode,
+    Snapshot,
+    Standing,
+    plan,
+)
 from adjoin_allocator.acceptance import share_reports
 from adjoin_allocator.model import PlacedDevice
 from adjoin_allocator.overdrawn import overdrawn
@@ -61,9 +73,7 @@ class Sharing(RuleBasedStateMachine):
 
     def placed(self) -> list[Claim]:
         """Claims that hold something and are not on their way."""
-        return [
-            claim for claim in self.claims if claim.placed and claim.placed[0].state is not ReplicaState.RELEASING
-        ]
+        return [claim for claim in self.claims if claim.placed and claim.placed[0].state is not ReplicaState.RELEASING]
 
     def releasing(self) -> list[Claim]:
         """Those that are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -162,6 +163,37 @@ def test_parts_of_one_request_come_from_devices_of_their_own_unless_it_says_othe
     later = replace(together, claims=(placed, make.claim("b", make.part(milli=401))))
     (second,) = plan(later, make.NOW).claims[make.claim("b").uid].placements
     assert second.devices[0].id != placement.devices[0].id
+
+
+@pytest.mark.parametrize(
+    ("taken", "share", "told"),
+    [
+        pytest.param(0, {}, "fits with isolation Cooperative instead of Hard in request gpu", id="one step"),
+        pytest.param(
+            0,
+            {"mode": ShareMode.TIME_SLICED, "slots": 4},
+            None,
+            id="with another reason beside it nothing is promised",
+        ),
+        pytest.param(1000, {}, None, id="the card is full"),
+    ],
+)
+def test_less_isolation_is_the_nearest_change_when_it_would_fit(
+    taken: int, share: dict[str, Any], told: str | None
+) -> None:
+    cards = [make.card("gpu-0")]
+    asked = make.claim("claim", make.part(milli=500, isolation=Isolation.HARD))
+    snapshot = make.snapshot(cards, [asked], shares=[make.share(**share)])
+    if taken:
+        other = make.claim("other", make.part(milli=taken))
+        first = replace(snapshot, claims=(other,))
+        held = make.after(other, plan(first, make.NOW).claims[other.uid].placements)
+        snapshot = replace(snapshot, claims=(held, asked))
+    answer = plan(snapshot, make.NOW).claims[asked.uid]
+    assert (answer.placements, answer.nearest) == ((), told)
+    if told is not None:
+        softer = replace(asked, requests=(replace(asked.requests[0], isolation=Isolation.COOPERATIVE),))
+        assert plan(replace(snapshot, claims=(softer,)), make.NOW).claims[softer.uid].placements
 
 
 REFUSALS = {

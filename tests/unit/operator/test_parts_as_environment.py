@@ -30,24 +30,16 @@ def cluster(*others: Obj, hooks: bool = False, **spec: Any) -> World:
 
 
 def placed(*devices: tuple[str, Obj], state: str = "Ready") -> Obj:
-    """A claim that has these parts already."""
-    listed = [
-        {
-            "request": "gpu",
-            "driver": "adjoin.dev",
-            "pool": "n1",
-            "device": name,
-            "id": f"GPU-{name.removeprefix('gpu-')}",
-            **({"share": share} if share else {}),
-        }
-        for name, share in devices
-    ]
-    share = next((share for _, share in devices if share), {})
-    asked: Obj = {"name": "gpu", "count": len(devices)}
-    if share:
-        kept = {key: value for key, value in share.items() if key in ("name", "memory", "compute", "profile", "slots")}
-        asked["share"] = {**kept, **({"compute": f"{share['compute']}m"} if "compute" in share else {})}
-    return deviceclaim(requests=[asked], status=allocation({**replica(state=state), "devices": listed}))
+    """A claim that has these parts already, a request for each."""
+    listed, requests = [], []
+    for number, (name, share) in enumerate(devices):
+        request = f"gpu-{number}"
+        device = {"request": request, "driver": "adjoin.dev", "pool": "n1", "device": name, "id": name.upper()}
+        listed.append({**device, **({"share": share} if share else {})})
+        kept = {key: value for key, value in share.items() if key in ("name", "memory", "profile", "slots")}
+        compute = {"compute": f"{share['compute']}m"} if "compute" in share else {}
+        requests.append({"name": request, "device": "gpu", **({"share": {**kept, **compute}} if share else {})})
+    return deviceclaim(requests=requests, status=allocation({**replica(state=state), "devices": listed}))
 
 
 def environment(world: World) -> dict[str, str]:

@@ -71,19 +71,23 @@ class CardRule:
         return max(0, left)
 
     def size(self, asked: Part) -> int:
-        """Which part of a card a part takes, in thousandths, when remainders are compared: its cost; of pieces rounded
-        down, so that as many as there are of them make a card.
+        """Which part of a card a part takes, in thousandths, where remainders are compared: its largest fraction, cut
+        off, so that as many as there are of them make a card. One with memory takes all of a card that has less.
         """
-        if self.clients < MANY:
-            return max(self.cost(asked), asked.clients * MILLI // self.clients)
-        pieces = self.share.mode in PIECES and self.cap
-        return max(1, min(MILLI, asked.units * MILLI // self.cap)) if pieces else self.cost(asked)
+        size = asked.milli
+        if asked.units:
+            size = max(size, min(MILLI, asked.units * MILLI // self.cap) if self.cap else MILLI)
+        if asked.clients and self.clients < MANY:
+            size = max(size, asked.clients * MILLI // self.clients)
+        return max(1, size)
 
     def exact(self, asked: Part) -> int | None:
-        """Its size, where parts fit together just when their sizes do; else None."""
+        """How many thousandths it takes, where parts of which these are no more than a card's surely fit together; None
+        where thousandths do not tell.
+        """
         if asked.clients or (self.share.mode in PIECES and (not self.cap or MILLI % self.cap)):
             return None
-        return self.size(asked)
+        return self.cost(asked)
 
     def cost(self, asked: Part) -> int:
         """What a part costs of a quota: its largest fraction of the card in thousandths, rounded up. One with memory

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from adjoin_allocator.appraisal import Floats, Integers, Strand, reservation, scarcity
 from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer
-from adjoin_allocator.sharing import MILLI, Part
+from adjoin_allocator.sharing import AMOUNTS, MILLI, Part
 from adjoin_allocator.stock import Stock, Wish
 from adjoin_allocator.wishes import Demand, Lessons
 
@@ -452,20 +452,32 @@ class Appraiser:
         part = wish.of_each
         sizes = tuple(each.size(part) for each in self.stock.rules[share])
         exact = not _heavy(part) and not self.stock.heavy
-        found = valuation.keys.get((exact, *sizes))
+        weights = self._weights(part, share)
+        found = valuation.keys.get((exact, weights is None, *sizes))
         if found is None:
             if len(valuation.keys) >= KNOWN // (CARD + 1):
                 valuation.keys.clear()
             tables = []
             for klass, size in enumerate(sizes):
                 worth = valuation.worth[klass * (CARD + 1) : (klass + 1) * (CARD + 1)]
+                if weights is not None:
+                    worth = worth * weights[klass] // max(weights)
                 left = np.arange(CARD + 1)
                 after = np.maximum(left - size, 0)
                 table = (worth - worth[after] << _SHIFT) + after
                 tables.append(np.where(left < size, _FAR, table) if exact else table)
             together = np.concatenate(tables)
-            found = valuation.keys[exact, *sizes] = together, together.tolist()
+            found = valuation.keys[exact, weights is None, *sizes] = together, together.tolist()
         return found
+
+    def _weights(self, part: Part, share: int) -> list[int] | None:
+        """By class what a card of it is worth to who asks for memory: its memory. Else a third of a small card would be
+        dearer than a tenth of a large one, and large ones would be opened for what small ones can hold.
+        """
+        if part.amount is None or self.stock.shares[share].mode not in AMOUNTS:
+            return None
+        weights = [memory for memory, _ in self.stock.classes]
+        return weights if len(weights) > 1 and weights[-1] else None
 
     def _total(self, valuation: _Valuation, wish: Wish, costs: Integers) -> Integers:
         """All terms together."""

@@ -307,7 +307,7 @@ class ResourceClaimFacts:
     finalizers: tuple[str, ...]
     hook: str = ""
     requests: tuple[str, ...] = ()
-    shared: frozenset[DeviceID] = frozenset()
+    shared: tuple[DeviceID, ...] = ()
     run: str = ""
 
 
@@ -335,7 +335,7 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
         labels=labels,
         finalizers=tuple(meta.get("finalizers") or ()),
         hook=hook,
-        shared=frozenset(DeviceID(r["driver"], r["pool"], r["device"]) for r in results if r.get("shareID")),
+        shared=tuple(DeviceID(r["driver"], r["pool"], r["device"]) for r in results if r.get("shareID")),
         requests=tuple(str(r.get("request") or "").partition("/")[0] for r in results if not r.get("adminAccess")),
         run=str((meta.get("annotations") or {}).get(ANNOTATION_RUN) or "") if hook else "",
     )

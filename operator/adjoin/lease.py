@@ -27,8 +27,8 @@ from adjoin.kube import AlreadyExists, Conflict, Kube, KubeError, NotFound, Outc
 LEASE_SECONDS = 12.0
 """A Lease that nobody renewed for so long before a follower's eyes may be taken. With the time that a follower needs to
 see the last renewal (up to 2.2 s) a takeover is over within 15 s of it."""
-DEADLINE_SECONDS = 8.0
-"""A leader that could not renew for so long stops: 4 s before anybody else may begin."""
+DEADLINE_SECONDS = 9.0
+"""A leader that could not renew for so long stops: 3 s before anybody else may begin."""
 RETRY_SECONDS = 2.0
 """Between two renewals, and between two looks of a follower."""
 SOON_SECONDS = 0.5

@@ -65,7 +65,7 @@ class Cluster:
         memory, milli = (request.share.memory_bytes or 0) * fold, (request.share.compute_milli or 0) * fold
         if memory and not self.cap(card):
             return 1000
-        return max(min(1000, -(-memory * 1000 // self.cap(card))) if memory else 0, milli)
+        return max(1, min(1000, memory * 1000 // self.cap(card)) if memory else 0, milli)
 
     def left(self, card: Device) -> int:
         """Thousandths that are left of it."""
@@ -157,6 +157,15 @@ class Cluster:
             return calm or found
         return found
 
+    def _weight(self, claim: Claim, node: str) -> float:
+        """To who asks for memory a card is worth its memory, the largest of the pool being one. Cards of a node are
+        alike.
+        """
+        if not any(request.share is not None and request.share.memory_bytes for request in claim.requests):
+            return 1.0
+        top = max(card_bytes(card) for given in self.cards.values() for card in given)
+        return card_bytes(self.cards[node][0]) / top if top and self.cards[node] else 1.0
+
     def _loaded(self, node: str, claim: Claim) -> bool:
         """A node is full of which four fifths are promised, unless the claim says what it needs of it."""
         if claim.host.cpu_milli or claim.host.memory_bytes:
@@ -176,8 +185,9 @@ class Cluster:
             if any(left is not None and left < 0 for left in host):
                 continue
             for cards, changed, opened in self._choices(node, claim, free):
-                before, after = self.value(node), self.value(node, changed)
-                cost = before - after + UNIT * (self.idle(after, host) - self.idle(before, self.host[node]))
+                before = self.value(node)
+                lost = int((before - self.value(node, changed)) * self._weight(claim, node))
+                cost = lost + UNIT * (self.idle(before - lost, host) - self.idle(before, self.host[node]))
                 yield Place(node, cards, cost + self._slots(free, node, opened))
 
     def _choices(

@@ -54,6 +54,8 @@ def _make(expected: Any) -> Check:
         return _either([_check_for(option) for option in get_args(expected)])
     if origin is tuple:
         return _items(_check_for(get_args(expected)[0]))
+    if origin is frozenset:
+        return _members(_check_for(get_args(expected)[0]))
     if origin is not None:
         return _entries(*map(_check_for, get_args(expected)))
     if isinstance(expected, type) and is_dataclass(expected):
@@ -94,6 +96,15 @@ def _items(inner: Check) -> Check:
             if wrong is not None:
                 return f"[{index}]{wrong}"
         return None
+
+    return check
+
+
+def _members(of_item: Check) -> Check:
+    def check(value: Any) -> str | None:
+        if not isinstance(value, frozenset):
+            return _wrong(value, frozenset)
+        return next((wrong for wrong in map(of_item, value) if wrong is not None), None)
 
     return check
 

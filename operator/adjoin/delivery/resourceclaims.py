@@ -168,9 +168,15 @@ def allocation_results(
             words = (holder, *((request,) if share is not None else ()), *device.id, *again)
             result["shareID"] = str(uuid5(_SHARE_IDS, "/".join(words)))
             if taken:
-                result["consumedCapacity"] = {key: str(amount) for key, amount in taken}
+                result["consumedCapacity"] = {_published(device, key): str(amount) for key, amount in taken}
         results.append(result)
     return results
+
+
+def _published(device: Device, capacity: str) -> str:
+    """A capacity's name as its driver publishes it: kube-scheduler counts what is consumed by that (seen on 1.37: under
+    another spelling it counts for nothing)."""
+    return capacity if capacity in device.spelled else capacity.removeprefix(f"{device.driver}/")
 
 
 def consumed_of(device: Device, share: PlacedShare) -> list[tuple[str, Quantity]]:

@@ -337,3 +337,14 @@ def test_a_part_and_a_nic_are_chosen_together() -> None:
     near = replace(snapshot, claims=(snapshot.claims[0], both))
     (found,) = plan(near, make.NOW).claims[both.uid].placements
     assert [device.id.device for device in found.devices] == ["gpu-0", "nic-0"]
+
+
+def test_a_part_by_memory_leaves_the_larger_card_whole() -> None:
+    """A third of the small card, not a tenth of the large one; and what is too large for it goes to the large one."""
+    cards = (make.card("gpu-0", "node-a", "80Gi"), make.card("gpu-1", "node-a", "24Gi"))
+    held: list[Claim] = []
+    for number, expected in enumerate(("gpu-1", "gpu-1", "gpu-1", "gpu-0")):
+        claim = make.claim(f"c{number}", make.part(8 * GIB), created=float(number))
+        answer = _answer(_one(*cards, claims=(*held, claim))).claims[claim.uid]
+        assert answer.placements[0].devices[0].id.device == expected
+        held.append(make.after(claim, answer.placements))

@@ -106,4 +106,4 @@ def test_a_share_in_a_foreign_allocation_is_told_from_a_whole_device() -> None:
     theirs = resourceclaim("theirs", owner="", devices=[("gpu.nvidia.com", "n1", "gpu-0"), ("d", "n1", "gpu-1")])
     theirs["status"]["allocation"]["devices"]["results"][0]["shareID"] = "c15242e6-ce62-442c-a21f-cdfbb8ed5f72"
     facts = read_resource_claim(theirs)
-    assert facts.shared == {DeviceID("gpu.nvidia.com", "n1", "gpu-0")}
+    assert facts.shared == (DeviceID("gpu.nvidia.com", "n1", "gpu-0"),)

@@ -150,11 +150,7 @@ class Stage:
     def arranged(
         self, spots: Spots, out: Collection[Key], asks: Collection[ClaimUID], base: Snapshot | None = None
     ) -> Snapshot:
-<<<<<<< HEAD
-        """The base (or another one) with replicas at their spots, those of `out` nowhere, and only `asks` asking."""
-=======
         """The base (or another) with replicas at their spots, those of `out` without any, and only `asks` asking."""
->>>>>>> main
         gone = set(out)
         touched = {uid for uid, _ in (*spots, *gone)} | set(asks)
         changed = (self._changed(self.claims[uid], spots, gone, asking=uid in asks) for uid in touched)

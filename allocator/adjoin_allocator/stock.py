@@ -139,6 +139,8 @@ class Stock:
         self._masks: dict[tuple[str, int], Booleans | None] = {}
         self._apart: dict[tuple[str, int], Booleans] = {}
         """Likewise, without the cards that are to be kept quiet."""
+        self._others = np.ones(self.shape, dtype=bool)
+        """All cards but these."""
 
     def put(self, position: int, row: Row) -> None:
         """What a node has now."""
@@ -202,6 +204,7 @@ class Stock:
             self.hushed[position] = columns
             if not columns:
                 del self.hushed[position]
+            self._others[position] = [not columns >> column & 1 for column in range(self.shape[1])]
             self._apart.clear()
             self.log.append(position)
 
@@ -337,9 +340,7 @@ class Stock:
         found = self._apart.get(key)
         if found is None:
             known = self._masks[key]
-            found = self._apart[key] = (self.exists if known is None else known).copy()
-            for position, columns in self.hushed.items():
-                found[position, [column for column in range(self.shape[1]) if columns >> column & 1]] = False
+            found = self._apart[key] = (self.exists if known is None else known) & self._others
         return found
 
     def room(self, wish: Wish) -> Booleans:

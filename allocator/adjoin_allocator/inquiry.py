@@ -21,11 +21,13 @@ from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedRepl
 from adjoin_allocator.nodes import closed
 from adjoin_allocator.order import effective, service, urgency
 from adjoin_allocator.results import Plan
+from adjoin_allocator.rulebook import class_of, rule_for
 from adjoin_allocator.selectors import match_all
 from adjoin_allocator.sharers import can_give
+from adjoin_allocator.sharing import part
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
-from adjoin_allocator.tenancy import Accounts, least_cost
+from adjoin_allocator.tenancy import WHOLE, Accounts, least_cost
 from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 from adjoin_allocator.victims import Bar, Field, Law
 
@@ -66,14 +68,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLine:
-    """What a tenant has of one device name, in thousandths of a device, and what it may have, in devices.
+    """What a tenant has of one device name, and what the claim asks for, in thousandths of a device; what it may have,
+    in devices.
 
     `quota` None is no limit; `borrowing` is what it may have beyond, as long as others leave it.
     """
 
     device: str
     used_milli: int
-    asked: int
+    asked_milli: int
     capacity: int
     quota: int | None
     borrowing: int
@@ -189,22 +192,42 @@ def quota(snapshot: Snapshot, claim: Claim, now: float, memo: Memo | None = None
         QuotaLine(
             device=name,
             used_milli=accounts.used(claim.tenant, name),
-            asked=amount,
+            asked_milli=amount,
             capacity=accounts.capacity(name),
             quota=tenant.quota.get(name) if tenant is not None else None,
             borrowing=tenant.borrowing.get(name, 0) if tenant is not None else 0,
         )
-        for name, amount in asked(claim).items()
+        for name, amount in asked_milli(snapshot, claim).items()
     )
 
 
-def asked(claim: Claim) -> Mapping[str, int]:
-    """By device name how many devices the replicas want that it has not."""
+def asked_milli(snapshot: Snapshot, claim: Claim) -> Mapping[str, int]:
+    """By device name how much the replicas want that it has not, in thousandths of a device, in the way of which that
+    is most. A part counts as on the card of which it is the least.
+    """
     missing = len(frozenset(claim.members) - {each.index for each in claim.placed})
     wanted: Counter[str] = Counter()
     for request in claim.requests:
-        wanted[request.kind] += max(_ways(request), key=lambda way: way[0])[0] * missing
+        most = max(way.count * _size(snapshot, claim.pool, way) for _, way in _ways(request))
+        wanted[request.kind] += most * missing
     return wanted
+
+
+def _size(snapshot: Snapshot, pool: str, way: Request) -> int:
+    """What one device or part of a way is, in thousandths of a device."""
+    share = None if way.share is None else snapshot.shares.get(way.share.name)
+    if way.share is None or share is None:
+        return WHOLE
+    asked = part(way.share, share)
+    if asked is None:
+        return WHOLE
+    classes = {
+        class_of(device, products=True): device
+        for devices in snapshot.inventory.values()
+        for device in devices
+        if device.device_pool == pool and _matches(way, device, snapshot.shares)
+    }
+    return min((rule_for(share, device).cost(asked) for device in classes.values()), default=WHOLE)
 
 
 def _ways(request: Request) -> Sequence[tuple[int, Request]]:

@@ -129,7 +129,7 @@ def explain(question: Question, uid: str, tell: Tell) -> Json:
             {
                 "device": line.device,
                 "used": line.used_milli / 1000,
-                "asked": line.asked,
+                "asked": line.asked_milli / 1000,
                 "capacity": line.capacity,
                 "quota": line.quota,
                 "borrowing": line.borrowing,

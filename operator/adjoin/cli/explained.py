@@ -162,7 +162,7 @@ def _turn(console: Console, shown: Mapping[str, Any]) -> None:
         (
             line["device"],
             f"{line['used']:g}",
-            str(line["asked"]),
+            f"{line['asked']:g}",
             "unlimited" if line["quota"] is None else str(line["quota"]),
             str(line["borrowing"]),
             str(line["capacity"]),

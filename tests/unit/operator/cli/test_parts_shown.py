@@ -239,3 +239,18 @@ def test_how_defrag_of_loaded_nodes_ends(arguments: list[str], objects: list[Obj
     ran = run("defrag", "p", *arguments, "-f", "-", stdin=as_text([*two_nodes(), *objects]))
     assert ran.status == status
     assert words in ran.out + ran.err
+
+
+@pytest.mark.parametrize(
+    ("objects", "part", "asked"),
+    [
+        pytest.param(FRACTIONS, {"memory": "20Gi"}, 0.25, id="memory, by the cards that there are"),
+        pytest.param(FRACTIONS, {"compute": "500m"}, 0.5, id="compute"),
+        pytest.param(site("TimeSliced", timeSliced={"slots": 4}), {"slots": 1}, 0.25, id="slots"),
+        pytest.param(FRACTIONS, None, 1, id="a whole device"),
+    ],
+)
+def test_what_a_claim_asks_of_its_quota_is_told_in_devices(objects: list[Obj], part: Obj | None, asked: float) -> None:
+    text = as_text([*objects, claim("a", part)])
+    (line,) = run("explain", "a", "-f", "-", "-o", "json", stdin=text).shown["quota"]
+    assert line["asked"] == asked

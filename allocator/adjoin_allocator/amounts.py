@@ -19,3 +19,10 @@ def size(amount: int) -> str:
         amount //= 1024
         unit += 1
     return f"{amount}{_UNITS[unit]}"
+
+
+def needed(amount: int) -> str:
+    """The same of what is asked for: beyond a mebibyte odd bytes count as one more, so that a need that is larger than
+    what is left by a byte does not look equal to it.
+    """
+    return size(amount if amount < 1 << 20 else -(-amount >> 20 << 20))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from adjoin_allocator.alternatives import label
-from adjoin_allocator.amounts import cores, size
+from adjoin_allocator.amounts import cores, needed, size
 from adjoin_allocator.cost import AttributeLine, ScopeLine
 from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help, spared
 from adjoin_allocator.model import Pool
@@ -163,14 +163,14 @@ def _host(diagnosis: Diagnosis) -> Iterator[Reason]:
     asked, rooms = diagnosis.ask.host, diagnosis.rooms
     positions = [position for group in groups for position in group.positions]
     short = []
-    for need, left, told, what in (
-        (asked.cpu_milli, rooms.cpu_milli, cores, "CPU"),
-        (asked.memory_bytes, rooms.memory_bytes, size, "memory"),
+    for need, left, told, wanted, what in (
+        (asked.cpu_milli, rooms.cpu_milli, cores, cores, "CPU"),
+        (asked.memory_bytes, rooms.memory_bytes, size, needed, "memory"),
     ):
         most = max(int(left[position]) for position in positions)
         if most < need:
-            short.append(f"needs {told(need)} {what}, best has {told(max(0, most))}")
-    both = f"needs {cores(asked.cpu_milli)} CPU and {size(asked.memory_bytes)} memory, none has both"
+            short.append(f"needs {wanted(need)} {what}, best has {told(max(0, most))}")
+    both = f"needs {cores(asked.cpu_milli)} CPU and {needed(asked.memory_bytes)} memory, none has both"
     yield Reason(Code.HOST_RESOURCES, len(positions), f"{nodes_word(len(positions))}: {', '.join(short) or both}")
 
 

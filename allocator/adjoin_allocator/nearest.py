@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import gcd
 
 from adjoin_allocator.alternatives import label
-from adjoin_allocator.amounts import cores, size
+from adjoin_allocator.amounts import cores, needed, size
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Affinity, ClaimUID, Request
 from adjoin_allocator.place import Ask, Placer
@@ -102,15 +102,15 @@ def _less_host(placer: Placer, ask: Ask) -> str | None:
     if ask.host == NOTHING:
         return None
     index, rooms = placer.ledger.pools[ask.pool].index, placer.rooms(ask)
-    for field, left, told in (
-        ("cpu_milli", rooms.cpu_milli, cores),
-        ("memory_bytes", rooms.memory_bytes, size),
+    for field, left, told, wanted in (
+        ("cpu_milli", rooms.cpu_milli, cores, cores),
+        ("memory_bytes", rooms.memory_bytes, size, needed),
     ):
         asked = getattr(ask.host, field)
         for most in sorted({amount for amount in left.tolist() if 0 < amount < asked}, reverse=True)[:HOST_STEPS]:
             less = replace(ask.host, **{field: most})
             if placer.fits(placer.ask(index.pool, ask.requests, ask.affinity, less, ask.profile)):
-                return f"fits with host {field.partition('_')[0]} {told(most)} instead of {told(asked)}"
+                return f"fits with host {field.partition('_')[0]} {told(most)} instead of {wanted(asked)}"
     return None
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from adjoin_allocator.amounts import cores, size
+from adjoin_allocator.amounts import cores, needed, size
 from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Claim, Request, Share, ShareAsk
@@ -165,9 +165,9 @@ def _host(placer: Placer, ask: Ask) -> Reason:
         short.append(f"needs {cores(asked.cpu_milli)} CPUs, best node has {cores(max(0, most))} left")
     if not any(memory >= asked.memory_bytes for _, memory in left):
         most = max((memory for _, memory in left), default=0)
-        short.append(f"needs {size(asked.memory_bytes)} of host memory, best node has {size(max(0, most))} left")
+        short.append(f"needs {needed(asked.memory_bytes)} of host memory, best node has {size(max(0, most))} left")
     count = sum(cpu < asked.cpu_milli or memory < asked.memory_bytes for cpu, memory in left)
-    wanted = f"needs {cores(asked.cpu_milli)} CPUs and {size(asked.memory_bytes)} beside its devices"
+    wanted = f"needs {cores(asked.cpu_milli)} CPUs and {needed(asked.memory_bytes)} beside its devices"
     message = ", ".join(short) or f"{wanted}, no node with the devices has that left"
     return Reason(Code.HOST_RESOURCES, count, message)
 
@@ -181,7 +181,7 @@ def _less_host(placer: Placer, ask: Ask) -> str | None:
     smaller = {memory for memory in rooms.memory_bytes.tolist() if 0 < memory < ask.host.memory_bytes}
     for memory in sorted(smaller, reverse=True)[:_TRIES]:
         if fits(placer, replace(ask, host=replace(ask.host, memory_bytes=memory))):
-            return f"fits with host memory {size(memory)} instead of {size(ask.host.memory_bytes)}"
+            return f"fits with host memory {size(memory)} instead of {needed(ask.host.memory_bytes)}"
     return None
 
 
@@ -241,6 +241,9 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     if stock.shares[at].mode is ShareMode.PARTITIONED:
         yield from _scattered(placer, ask, request, stock, at, mine, each.times(wish.parts))
         return
+    if each.clients:
+        # A card that has as many users as it may have gives nothing, whatever is left of it.
+        mine = mine & (stock.free_clients(at) >= each.clients)
     together, sums = stock.left(at, mine), ""
     if stock.shares[at].mode in AMOUNTS:
         sums = f"{size(together[0])} and {together[1]}m are"
@@ -373,7 +376,7 @@ def _smaller_amounts(
     for memory_bytes, compute_milli in list(tried)[:_TRIES]:
         changes = []
         if memory_bytes != share.memory_bytes and memory_bytes is not None:
-            changes.append(f"memory {size(memory_bytes)} instead of {size(share.memory_bytes or 0)}")
+            changes.append(f"memory {size(memory_bytes)} instead of {needed(share.memory_bytes or 0)}")
         if compute_milli != share.compute_milli:
             changes.append(f"compute {compute_milli}m instead of {share.compute_milli}m")
         found.append((" and ".join(changes), replace(share, memory_bytes=memory_bytes, compute_milli=compute_milli)))
@@ -386,7 +389,7 @@ def told_part(part: Part, share: Share) -> str:
         return f"{part.number} times profile {part.profile}" if part.number > 1 else f"profile {part.profile}"
     sizes = []
     if part.amount is not None:
-        amount = size(part.amount) if share.mode in AMOUNTS else f"{part.amount} {unit_word(share, part.amount)}"
+        amount = needed(part.amount) if share.mode in AMOUNTS else f"{part.amount} {unit_word(share, part.amount)}"
         sizes.append(amount)
     if part.compute_milli is not None:
         sizes.append(f"{part.compute_milli}m")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adjoin_allocator.amounts import cores, size
+from adjoin_allocator.amounts import cores, needed, size
 
 
 @pytest.mark.parametrize(("milli", "words"), [(96_000, "96"), (1500, "1500m"), (0, "0"), (1, "1m")])
@@ -26,3 +26,11 @@ def test_cores(milli: int, words: str) -> None:
 )
 def test_bytes(amount: int, words: str) -> None:
     assert size(amount) == words
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [(0, "0"), (1000, "1000"), (68 << 20, "68Mi"), ((68 << 20) + 1, "69Mi"), ((1 << 30) - 1, "1Gi")],
+)
+def test_what_is_needed_is_never_said_to_be_less(amount: int, words: str) -> None:
+    assert needed(amount) == words

@@ -272,3 +272,19 @@ def test_what_this_plan_evicts_counts_as_releasing(asked: Obj) -> None:
     assert ran.claims["low"]["phase"] == "Releasing"
     counts = ran.shown["pools"][0]["devices"]["gpu"]
     assert (counts["capacity"], counts["allocated"], counts["releasing"]) == (2, 1, 1)
+
+
+def test_a_need_of_one_byte_more_than_is_left_does_not_look_equal_to_it() -> None:
+    left = (80 << 30) - -(-(80 << 30) * 3 // 100) - (40 << 30)
+    ran = plan_objects([cards(1), share(), claim("a", part(memory="40Gi")), claim("b", part(memory=str(left + 1)))])
+    (reason,) = ran.claims["b"]["reasons"]
+    assert "needs 38503Mi of 1 gpu" in reason["message"]
+    assert "free 38502Mi" in reason["message"]
+    assert ran.claims["b"]["nearest"] == "fits with memory 38502Mi instead of 38503Mi in request gpu"
+
+
+def test_a_card_with_as_many_clients_as_it_may_have_is_not_fragmented() -> None:
+    mps = share(mode="MPS", mps={"maxClients": 1})
+    ran = plan_objects([cards(1), mps, claim("a", part(memory="1Gi")), claim("b", part(memory="1Gi"))])
+    assert ran.codes("b") == ["ShareUnavailable"]
+    assert "room for 0 more" in ran.claims["b"]["reasons"][0]["message"]

@@ -72,7 +72,7 @@ def share_reports(snapshot: Snapshot, plan: Plan | None = None) -> Mapping[str, 
     if not shares:
         return {}
     held = holders(snapshot, plan)
-    return {share.name: _report(share, list(_selected(share, snapshot)), held) for share in shares}
+    return {share.name: _report(share, list(selected(share, snapshot)), held) for share in shares}
 
 
 def holders(snapshot: Snapshot, plan: Plan | None = None) -> Holders:
@@ -91,7 +91,8 @@ def holders(snapshot: Snapshot, plan: Plan | None = None) -> Holders:
     return {key: tuple(parts) for key, parts in found.items()}
 
 
-def _selected(share: Share, snapshot: Snapshot) -> Iterator[Device]:
+def selected(share: Share, snapshot: Snapshot) -> Iterator[Device]:
+    """The devices that a share selects, in stable order, whatever state they are in."""
     for name in sorted(snapshot.inventory, key=natural_key):
         for device in snapshot.inventory[name]:
             mine = device.device_pool == share.pool and device.kind == share.kind

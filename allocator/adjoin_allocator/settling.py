@@ -39,9 +39,12 @@ class _Pile:
 
 
 def settled(answers: Mapping[ClaimUID, ClaimPlan], snapshot: Snapshot, ledger: Ledger) -> Mapping[ClaimUID, ClaimPlan]:
-    """The answers with nothing open but in promises. Costs a look at what was placed, where such shares are."""
+    """The answers with nothing open but where promised partitions and functions will be. Costs a look at what was
+    placed, where such shares are.
+    """
     if not any(share.mode in OPEN for share in snapshot.shares.values()):
         return answers
+    answers = {uid: _promised(answer, snapshot) if answer.nominated else answer for uid, answer in answers.items()}
     claims = {claim.uid: claim for claim in snapshot.claims if claim.uid in answers}
     piles: dict[Card, _Pile] = {}
     order = sorted((uid for uid, answer in answers.items() if answer.placements), key=lambda uid: _age(claims[uid]))
@@ -63,6 +66,20 @@ def settled(answers: Mapping[ClaimUID, ClaimPlan], snapshot: Snapshot, ledger: L
             placements.append(placement if devices == placement.devices else replace(placement, devices=devices))
         found[uid] = replace(answers[uid], placements=tuple(placements))
     return found
+
+
+def _promised(answer: ClaimPlan, snapshot: Snapshot) -> ClaimPlan:
+    """With the number of slots that are promised."""
+
+    def told(device: PlacedDevice) -> PlacedDevice:
+        part = device.share
+        share = None if part is None else snapshot.shares.get(part.name)
+        if part is None or part.slots is not None or share is None or share.mode is not ShareMode.TIME_SLICED:
+            return device
+        return replace(device, share=replace(part, slots=1))
+
+    nominated = tuple(replace(one, devices=tuple(map(told, one.devices))) for one in answer.nominated)
+    return replace(answer, nominated=nominated)
 
 
 def _age(claim: Claim) -> tuple[float, str]:

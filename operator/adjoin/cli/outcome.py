@@ -8,7 +8,7 @@ Nothing here decides; what a claim already has is passed through.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from adjoin.api.claim_status import AllocatedReplica, ClaimCondition, Nomination, Phase
 from adjoin.api.parse import dump, without_nulls
 from adjoin.api.pool_policy import DeliveryMode
+from adjoin.api.share import Prepare
 from adjoin.cache import View
 from adjoin.cli.documents import UnreadableInput
 from adjoin.delivery.environment import identity_reason
@@ -27,8 +28,8 @@ from adjoin.inventory import Inventory, asked_pool
 from adjoin.lifecycle import contested, device_entry, entries, evicting, rfc3339
 from adjoin.status import nomination_entries, placement_entries, pool_status, share_problem, share_status
 from adjoin.status.conditions import Condition, conditions
-from adjoin_allocator.acceptance import ShareReport, share_reports
-from adjoin_allocator.model import ClaimUID, Device, natural_key
+from adjoin_allocator.acceptance import ShareReport, holders, selected, share_reports
+from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedDevice, natural_key
 from adjoin_allocator.overdrawn import overdrawn
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, Reason
 from adjoin_allocator.snapshot import Snapshot
@@ -81,10 +82,19 @@ def claim_outcomes(view: View, inventory: Inventory, snapshot: Snapshot, plan: P
 def share_outcomes(shares: Mapping[str, ShareFacts], snapshot: Snapshot, plan: Plan, now: float) -> list[Json]:
     """Every share, by name; of those that cut devices into partitions where these lie."""
     shown, over, reports = [], overdrawn(snapshot, plan), share_reports(snapshot, plan)
+    yielded = _yielded(shares.values(), snapshot, plan, reports)
     for facts in sorted(shares.values(), key=lambda facts: natural_key(facts.meta.name)):
         report = reports.get(facts.meta.name, ShareReport())
         problem = share_problem(facts, snapshot.shares[facts.meta.name], snapshot.pools) or report.refusal
-        status = share_status(facts, problem, over.get(facts.meta.name, ""), now, report)
+        status = share_status(
+            facts,
+            problem,
+            over.get(facts.meta.name, ""),
+            now,
+            report,
+            holders=_holders(facts, snapshot) if facts.meta.deleting is not None else (),
+            yielded=yielded.get(facts.meta.name, ()),
+        )
         shown.append(
             {
                 "name": facts.meta.name,
@@ -95,6 +105,66 @@ def share_outcomes(shares: Mapping[str, ShareFacts], snapshot: Snapshot, plan: P
             }
         )
     return shown
+
+
+def _holders(facts: ShareFacts, snapshot: Snapshot) -> list[str]:
+    """Claims that have parts out of a share."""
+    found = {
+        f"{claim.namespace}/{claim.name}"
+        for claim in snapshot.claims
+        for replica in claim.placed
+        for device in replica.devices
+        if device.share is not None and device.share.name == facts.meta.name
+    }
+    return sorted(found, key=natural_key)
+
+
+def _devices_of(claim: Claim, plan: Plan) -> Iterator[tuple[PlacedDevice, ...]]:
+    """What each replica has, and will have once the plan is carried out."""
+    yield from (replica.devices for replica in claim.placed)
+    if claim.uid in plan.claims:
+        yield from (placement.devices for placement in plan.claims[claim.uid].placements)
+
+
+def _yielded(
+    shares: Iterable[ShareFacts], snapshot: Snapshot, plan: Plan, reports: Mapping[str, ShareReport]
+) -> dict[str, list[str]]:
+    """Of shares that prepare devices by themselves which of their devices an older such share prepares."""
+    eager = [
+        facts
+        for facts in shares
+        if facts.share.spec.prepare is Prepare.EAGER
+        and facts.meta.deleting is None
+        and not share_problem(facts, snapshot.shares[facts.meta.name], snapshot.pools)
+        and not (facts.meta.name in reports and reports[facts.meta.name].refusal)
+    ]
+    if len(eager) < 2:
+        return {}
+    eager.sort(key=lambda facts: (facts.meta.created or 0.0, facts.meta.name, facts.meta.uid))
+    held = holders(snapshot, plan)
+    whole = {
+        device.id
+        for claim in snapshot.claims
+        for devices in _devices_of(claim, plan)
+        for device in devices
+        if device.share is None
+    }
+    gone: set[DeviceID] = set()
+    found: dict[str, list[str]] = {}
+    for facts in eager:
+        share = snapshot.shares[facts.meta.name]
+        mine = list(selected(share, snapshot))
+        found[share.name] = [str(each.id) for each in mine if each.id in gone]
+        own: list[Device] = []
+        others: list[Device] = []
+        for each in mine:
+            names = {part.name for _, part in held.get((each.node, each.id), ())}
+            mode = snapshot.modes.get(each.id)
+            if each.id in gone or each.id in whole or names - {share.name} or each.standing is not Standing.OFFERED:
+                continue
+            (own if names or (mode is not None and mode.share == share.name) else others).append(each)
+        gone |= {each.id for each in (*own, *others)[: share.max_devices]}
+    return found
 
 
 def preempted_outcomes(claims: Mapping[str, ClaimFacts], plan: Plan) -> list[Json]:

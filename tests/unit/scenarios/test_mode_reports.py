@@ -464,3 +464,30 @@ def test_tables_say_which_part_of_a_device_a_replica_has() -> None:
         assert words in shown
     (whole,) = [line for line in shown.splitlines() if line.startswith("team/e")]
     assert "(" not in whole
+
+
+@pytest.mark.parametrize(
+    ("older", "most", "told"),
+    [
+        ("ts", None, {"frac": "adjoin.dev/n1/g0, adjoin.dev/n1/g1", "ts": ""}),
+        ("frac", 1, {"frac": "", "ts": "adjoin.dev/n1/g0"}),
+        ("frac", None, {"frac": "", "ts": "adjoin.dev/n1/g0, adjoin.dev/n1/g1"}),
+    ],
+    ids=["the younger yields both", "only what the older takes", "whatever the names"],
+)
+def test_shares_that_prepare_the_same_devices_overlap(older: str, most: int | None, told: Mapping[str, str]) -> None:
+    shares = [slots(4, prepare="Eager", maxDevices=most), share("frac", "Fractional", prepare="Eager", maxDevices=most)]
+    for each in shares:
+        day = 1 if each["metadata"]["name"] == older else 2
+        each["metadata"]["creationTimestamp"] = f"2026-01-0{day}T00:00:00Z"
+    for objects in ([cards(2), *shares], [*reversed(shares), cards(2)]):
+        ran = plan_objects(objects)
+        said = {name: condition(ran, name, "Overlap") for name in told}
+        assert {name: text.rpartition(": ")[2] for name, text in said.items()} == told
+
+
+def test_a_deleted_share_says_who_keeps_it() -> None:
+    gone = slots(4)
+    gone["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["adjoin.dev/cleanup"]}
+    ran = plan_objects([cards(1), gone, claim("a", part("ts"), status=[held("g0", "ts", slots=1)])])
+    assert condition(ran, "ts", "InUse") == "it goes when its parts do: team/a"

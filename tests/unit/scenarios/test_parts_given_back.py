@@ -60,3 +60,10 @@ def test_who_keeps_another_part_of_the_card_is_not_said_to_release_it() -> None:
     assert [each["name"] for each in ran.shown["preempted"]] == ["x5"]
     (reason,) = ran.claims["high"]["reasons"]
     assert reason["message"].endswith("are still being released by team/x5")
+
+
+def test_a_promised_time_slice_says_how_many_slots_it_is() -> None:
+    low = claim("low", part("ts"), status=[held("g0", "ts", slots=1)])
+    ran = plan_objects([cards(1, tenancy=PREEMPTING), slots(1), low, claim("high", part("ts"), priority=10)])
+    (promise,) = ran.claims["high"]["nominated"]
+    assert promise["devices"][0]["share"] == {"name": "ts", "slots": 1}

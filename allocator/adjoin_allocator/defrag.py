@@ -27,7 +27,7 @@ from itertools import chain, combinations, product
 from math import comb, prod
 from typing import Final
 
-from adjoin_allocator.inquiry import asked
+from adjoin_allocator.inquiry import asked_milli
 from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedDevice, PlacedShare, natural_key
 from adjoin_allocator.part_moves import TRIES, exhaustive, trials
 from adjoin_allocator.rearrange import Exhausted, Piece, Rearrangement, rearrangements
@@ -178,7 +178,7 @@ def _target(snapshot: Snapshot, made: Plan, pool: str, uid: ClaimUID | None) -> 
         for claim in snapshot.claims
         if claim.pool == pool and claim.hold is None and claim.uid in made.claims and made.claims[claim.uid].reasons
     ]
-    return max(waiting, key=lambda claim: sum(asked(claim).values()), default=None)
+    return max(waiting, key=lambda claim: sum(asked_milli(snapshot, claim).values()), default=None)
 
 
 def _advice(stage: Stage, spots: Spots, *, fewest: bool) -> Advice | None:

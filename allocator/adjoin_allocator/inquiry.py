@@ -17,14 +17,17 @@ from fractions import Fraction
 from typing import Final
 
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedReplica, Pool, Request, natural_key
+from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedReplica, Pool, Request, Share, natural_key
 from adjoin_allocator.nodes import closed
 from adjoin_allocator.order import effective, service, urgency
 from adjoin_allocator.results import Plan
+from adjoin_allocator.rulebook import class_of, rule_for
 from adjoin_allocator.selectors import match_all
+from adjoin_allocator.sharers import can_give
+from adjoin_allocator.sharing import part
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
-from adjoin_allocator.tenancy import Accounts, least_cost
+from adjoin_allocator.tenancy import WHOLE, Accounts, least_cost
 from adjoin_allocator.terms import HoldKind, ReplicaState, Standing
 from adjoin_allocator.victims import Bar, Field, Law
 
@@ -65,14 +68,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class QuotaLine:
-    """What a tenant has of one device name, in thousandths of a device, and what it may have, in devices.
+    """What a tenant has of one device name, and what the claim asks for, in thousandths of a device; what it may have,
+    in devices.
 
     `quota` None is no limit; `borrowing` is what it may have beyond, as long as others leave it.
     """
 
     device: str
     used_milli: int
-    asked: int
+    asked_milli: int
     capacity: int
     quota: int | None
     borrowing: int
@@ -188,29 +192,60 @@ def quota(snapshot: Snapshot, claim: Claim, now: float, memo: Memo | None = None
         QuotaLine(
             device=name,
             used_milli=accounts.used(claim.tenant, name),
-            asked=amount,
+            asked_milli=amount,
             capacity=accounts.capacity(name),
             quota=tenant.quota.get(name) if tenant is not None else None,
             borrowing=tenant.borrowing.get(name, 0) if tenant is not None else 0,
         )
-        for name, amount in asked(claim).items()
+        for name, amount in asked_milli(snapshot, claim).items()
     )
 
 
-def asked(claim: Claim) -> Mapping[str, int]:
-    """By device name how many devices the replicas want that it has not."""
+def asked_milli(snapshot: Snapshot, claim: Claim) -> Mapping[str, int]:
+    """By device name how much the replicas want that it has not, in thousandths of a device, in the way of which that
+    is most. A part counts as on the card of which it is the least.
+    """
     missing = len(frozenset(claim.members) - {each.index for each in claim.placed})
     wanted: Counter[str] = Counter()
     for request in claim.requests:
-        wanted[request.kind] += max(_ways(request), key=lambda way: way[0])[0] * missing
+        most = max(way.count * _size(snapshot, claim.pool, way) for _, way in _ways(request))
+        wanted[request.kind] += most * missing
     return wanted
+
+
+def _size(snapshot: Snapshot, pool: str, way: Request) -> int:
+    """What one device or part of a way is, in thousandths of a device."""
+    share = None if way.share is None else snapshot.shares.get(way.share.name)
+    if way.share is None or share is None:
+        return WHOLE
+    asked = part(way.share, share)
+    if asked is None:
+        return WHOLE
+    classes = {
+        class_of(device, products=True): device
+        for devices in snapshot.inventory.values()
+        for device in devices
+        if device.device_pool == pool and _matches(way, device, snapshot.shares)
+    }
+    return min((rule_for(share, device).cost(asked) for device in classes.values()), default=WHOLE)
 
 
 def _ways(request: Request) -> Sequence[tuple[int, Request]]:
     """How many devices each way of serving a request takes, with the selectors that count then."""
     if not request.first_of:
-        return ((request.count, request),)
-    return tuple((way.count, replace(request, selectors=way.selectors)) for way in request.first_of)
+        return ((_cards(request), request),)
+    return tuple(
+        (_cards(way), replace(way, first_of=()))
+        for way in (
+            replace(request, count=each.count, selectors=each.selectors, share=each.share, same_device=each.same_device)
+            for each in request.first_of
+        )
+    )
+
+
+def _cards(way: Request) -> int:
+    """From how many devices it takes something."""
+    return 1 if way.share is not None and way.same_device else way.count
 
 
 def settled(snapshot: Snapshot, made: Plan) -> Snapshot:
@@ -237,7 +272,10 @@ def in_the_way(snapshot: Snapshot, made: Plan, claim: Claim, now: float, memo: M
     if pool is None:
         return Obstruction((), 0, ())
     memo, after = memo or Memo(), settled(snapshot, made)
-    near = sorted(_candidates(after, pool, claim), key=lambda each: (each[0], natural_key(each[1].node)))
+    near = sorted(
+        _candidates(after, pool, claim, Books.of(after, pool.name, now, memo).ledger),
+        key=lambda each: (each[0], natural_key(each[1].node)),
+    )
     chosen = [node for _, node, _ in near[:NEAR_NODES]]
     wanted = {device.id: device for _, _, devices in near[:NEAR_NODES] for device in devices}
     holders = [
@@ -256,36 +294,51 @@ def in_the_way(snapshot: Snapshot, made: Plan, claim: Claim, now: float, memo: M
     return Obstruction(tuple(chosen), len(near), tuple(proven))
 
 
-def _candidates(snapshot: Snapshot, pool: Pool, claim: Claim) -> Iterator[tuple[int, Near, tuple[Device, ...]]]:
+def _candidates(
+    snapshot: Snapshot, pool: Pool, claim: Claim, ledger: Ledger
+) -> Iterator[tuple[int, Near, tuple[Device, ...]]]:
     """Nodes that have enough devices of each request, whoever holds them; with what is missing there, and the devices
-    that the claim could have."""
+    that the claim could have. A device of which a part is asked for is free as long as that part is left of it."""
+    parts = {
+        way: can_give(ledger, pool.name, way)
+        for request in claim.requests
+        for _, way in _ways(request)
+        if way.share is not None
+    }
     held = {device.id for each in snapshot.claims for replica in each.placed for device in replica.devices}
     for name, devices in snapshot.inventory.items():
         mine = [device for device in devices if device.device_pool == pool.name]
         lacking, free, eligible = 0, {}, {}
         could: dict[DeviceID, Device] = {}
         for request in claim.requests:
-            ways = [(count, [device for device in mine if _matches(way, device)]) for count, way in _ways(request)]
-            roomy = [(count, matching) for count, matching in ways if len(matching) >= max(count, 1)]
+            ways = [
+                (count, way, [device for device in mine if _matches(way, device, snapshot.shares)])
+                for count, way in _ways(request)
+            ]
+            roomy = [each for each in ways if len(each[2]) >= max(each[0], 1)]
             if not roomy:
                 break
-            count, matching = roomy[0]
+            count, chosen, matching = roomy[0]
             available = [
                 device
                 for device in matching
-                if device.standing is Standing.OFFERED and device.id not in held and device.id not in snapshot.holds
+                if device.standing is Standing.OFFERED and device.id not in snapshot.holds
+                if (device.id not in held if chosen.share is None else device.id in parts[chosen])
             ]
             free[request.name], eligible[request.name] = len(available), len(matching)
             need = len(matching) if request.all_devices else count
             lacking += max(0, need - len(available))
-            could |= {device.id: device for _, each in roomy for device in each}
+            could |= {device.id: device for *_, each in roomy for device in each}
         else:
             shut = closed(snapshot.nodes.get(name), pool)
             node = Near(name, free, eligible, shut[1] if shut is not None else "")
             yield lacking + (1_000_000 if shut is not None else 0), node, tuple(could.values())
 
 
-def _matches(request: Request, device: Device) -> bool:
+def _matches(request: Request, device: Device, shares: Mapping[str, Share]) -> bool:
+    share = None if request.share is None else shares.get(request.share.name)
+    if request.share is not None and (share is None or not match_all(share.selectors, device).matched):
+        return False
     return device.kind == request.kind and match_all(request.selectors, device).matched
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from adjoin_allocator.card_rules import UNUSED, Use
 from adjoin_allocator.model import Share
 from adjoin_allocator.rulebook import CardClass, rule
-from adjoin_allocator.sharing import MILLI, Part
+from adjoin_allocator.sharing import AMOUNTS, MILLI, Part
 from adjoin_allocator.terms import ShareMode
 
 Booleans = NDArray[np.bool_]
@@ -105,8 +105,11 @@ class Stock:
         self.shares = tuple(shares)
         self.share_at = {share.name: at for at, share in enumerate(shares)}
         self.rules = [[rule(share, each) for each in classes] for share in shares]
-        self.cut = [share.mode is ShareMode.PARTITIONED for share in shares]
-        """By share whether it cuts cards into partitions."""
+        self.cut = [
+            share.mode is ShareMode.PARTITIONED or (share.mode in AMOUNTS and any(policy for _, _, policy in classes))
+            for share in shares
+        ]
+        """By share whether its cards have to be asked one by one what fits: sums of what is asked do not tell."""
         caps = [[each.cap for each in row] for row in self.rules]
         self.caps = np.array(caps, dtype=np.int64).reshape(len(shares), len(classes))
         self._classes: list[list[int]] = self.klass.tolist()
@@ -136,6 +139,8 @@ class Stock:
         self._masks: dict[tuple[str, int], Booleans | None] = {}
         self._apart: dict[tuple[str, int], Booleans] = {}
         """Likewise, without the cards that are to be kept quiet."""
+        self._others = np.ones(self.shape, dtype=bool)
+        """All cards but these."""
 
     def put(self, position: int, row: Row) -> None:
         """What a node has now."""
@@ -199,6 +204,7 @@ class Stock:
             self.hushed[position] = columns
             if not columns:
                 del self.hushed[position]
+            self._others[position] = [not columns >> column & 1 for column in range(self.shape[1])]
             self._apart.clear()
             self.log.append(position)
 
@@ -334,9 +340,7 @@ class Stock:
         found = self._apart.get(key)
         if found is None:
             known = self._masks[key]
-            found = self._apart[key] = (self.exists if known is None else known).copy()
-            for position, columns in self.hushed.items():
-                found[position, [column for column in range(self.shape[1]) if columns >> column & 1]] = False
+            found = self._apart[key] = (self.exists if known is None else known) & self._others
         return found
 
     def room(self, wish: Wish) -> Booleans:

@@ -168,6 +168,9 @@ def read_settings(arguments: argparse.Namespace, environment: Mapping[str, str])
     records = text("record_dir")
     if records and not Path(records).is_dir():
         raise SettingsError(f"--record-dir={records}: there is no such folder")
+    meter_seconds = number("node_metrics_seconds", METER_SECONDS, 0.0, 3600.0)
+    if 0.0 < meter_seconds < 1.0:
+        raise SettingsError(f"--node-metrics-seconds={meter_seconds:g}: a number from 1 to 3600 is needed, or 0")
     level, format_ = text("log_level", "info"), text("log_format", "json")
     if level not in ("debug", "info", "warning", "error") or format_ not in ("json", "console"):
         raise SettingsError(f"log level {level} or log format {format_} is not known")
@@ -187,7 +190,7 @@ def read_settings(arguments: argparse.Namespace, environment: Mapping[str, str])
         log_format=format_,
         resync_seconds=number("resync_seconds", 300.0, 1.0, 86400.0),
         lease=text("lease_name", "adjoin") or "adjoin",
-        meter_seconds=number("node_metrics_seconds", METER_SECONDS, 0.0, 3600.0),
+        meter_seconds=meter_seconds,
         record_folder=Path(records) if records else None,
     )
 

@@ -113,7 +113,20 @@ class _Objects(Collector):
                     devices.add_metric([pool.meta.name, name, state], count)
             for name, part in sorted((pool.status.get("fragmentation") or {}).items()):
                 fragmentation.add_metric([pool.meta.name, name], part)
-        return [by_phase, by_reason, devices, fragmentation, *_loads(view)]
+        return [by_phase, by_reason, devices, fragmentation, *_parts(view), *_loads(view)]
+
+
+def _parts(view: View) -> Iterable[GaugeMetricFamily]:
+    """How many parts each share has, and how many of them can be given out, as its status says."""
+    labels = ["share", "pool", "mode"]
+    units = GaugeMetricFamily("adjoin_share_units", "Parts of a DeviceShare.", labels=labels)
+    free = GaugeMetricFamily("adjoin_share_free", "Parts of a DeviceShare that can be given out.", labels=labels)
+    for facts in sorted(view.shares.values(), key=lambda facts: facts.meta.name):
+        if facts.status.get("units") is not None:
+            values = [facts.meta.name, facts.share.spec.pool_ref.name, str(facts.share.spec.mode)]
+            units.add_metric(values, facts.status["units"])
+            free.add_metric(values, facts.status.get("free") or 0)
+    return [units, free]
 
 
 def _loads(view: View) -> Iterable[GaugeMetricFamily]:

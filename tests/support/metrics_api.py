@@ -3,8 +3,7 @@ metrics, as of an adapter of a monitoring system, or what nodes use, as of a met
 
 Comes in: a running control plane and a folder; values are set while it runs. Goes out: what HorizontalPodAutoscalers of
 that control plane read, or what Adjoin reads of nodes. When the block is left, the APIService is gone again: one that
-does not answer would keep
-namespaces from ending.
+does not answer would keep namespaces from ending.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`defrag`: which moves would make a waiting claim fit. Advice alone: nothing is moved.
+"""`defrag`: which moves would make a waiting claim fit, or lead away from loaded nodes. Advice alone: nothing is moved.
 
 In come objects of files or of a cluster, a pool and perhaps a claim; out go moves, each with where from and where to,
-and where the claim would go then.
+and where the claim would go then, or who has to stay on a loaded node.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import gc
 import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adjoin.cli.exits import OK, PENDING
 from adjoin.cli.explain import find_claim
@@ -19,20 +19,28 @@ from adjoin.cli.explained import say, table, title
 from adjoin.cli.held import device_words
 from adjoin.cli.output import as_text, console_for, trimmed
 from adjoin.cli.progress import progress
-from adjoin.cli.question import pose
-from adjoin.cli.source import NoAnswer, Where, complain, moment, read_source, warn
+from adjoin.cli.question import Question, pose
+from adjoin.cli.source import NoAnswer, Source, Where, complain, moment, read_source, warn
 from adjoin.lifecycle import share_entry
 from adjoin_allocator.defrag import Advice, Move, Outcome, defragment
 from adjoin_allocator.model import ClaimUID, PlacedDevice
 from adjoin_allocator.results import Placement
+from adjoin_allocator.unload import Leave, Relief, relieve
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Json = dict[str, Any]
 
+_NAMED = 5
+"""How many loaded nodes are named."""
 _WELL = (Outcome.NOTHING_WAITS, Outcome.FITS, Outcome.MOVES)
 
 
-def defrag_command(where: Where, pool: str, name: str | None, namespace: str, now: str | None, output: str) -> int:
-    """The command. Returns its exit status: 3 when no moves were found."""
+def defrag_command(
+    where: Where, pool: str, name: str | None, namespace: str, now: str | None, output: str, *, load: bool = False
+) -> int:
+    """The command; `load`: away from loaded nodes. Returns its exit status: 3 when no moves were found."""
     gc.disable()
     try:
         with progress() as tell:
@@ -43,6 +51,10 @@ def defrag_command(where: Where, pool: str, name: str | None, namespace: str, no
             if pool not in pools:
                 near = get_close_matches(pool, list(pools), 3) or sorted(pools)
                 raise NoAnswer(f"there is no DevicePool {pool}" + (f"; there is {', '.join(near)}" if near else ""))
+            if load:
+                tell("looking for moves among claims", len(question.asked.claims))
+                relief = relieve(question.asked, question.now, pool)
+                return _relieved(source, question, pool, relief, output)
             uid = ClaimUID(find_claim(source, name, namespace)) if name is not None else None
             tell("looking for moves among claims", len(question.asked.claims))
             advice = defragment(question.asked, question.now, pool, uid)
@@ -55,6 +67,47 @@ def defrag_command(where: Where, pool: str, name: str | None, namespace: str, no
     shown = _shown(pool, advice, names)
     sys.stdout.write(_told(shown) if output == "table" else as_text(shown, output))
     return OK if advice.outcome in _WELL else PENDING
+
+
+def _relieved(source: Source, question: Question, pool: str, relief: Relief, output: str) -> int:
+    warn(source.given.warnings)
+    names = {each.uid: f"{each.namespace}/{each.name}" for each in question.asked.claims}
+    shown: Json = {
+        "pool": pool,
+        "loaded": list(relief.loaded),
+        "moves": [_move(each, names) for each in relief.leaves],
+        "stay": [
+            {"claim": names[each.uid], "replica": each.index, "node": each.node, "why": each.why}
+            for each in relief.stays
+        ],
+    }
+    sys.stdout.write(_relief_told(shown) if output == "table" else as_text(shown, output))
+    return PENDING if relief.stays and not relief.leaves else OK
+
+
+def _relief_told(shown: Json) -> str:
+    text = io.StringIO()
+    console = console_for(text)
+    loaded, count, stay = shown["loaded"], len(shown["moves"]), len(shown["stay"])
+    if not loaded:
+        say(console, f"no node of pool {shown['pool']} is loaded", "bold")
+    else:
+        on = f"{len(loaded)} loaded node{'' if len(loaded) == 1 else 's'} ({', '.join(loaded[:_NAMED])}"
+        on += f" and {len(loaded) - _NAMED} more)" if len(loaded) > _NAMED else ")"
+        say(console, f"{count} of {count + stay} replicas with parts of devices could leave {on}", "bold")
+    if shown["moves"]:
+        title(console, "Moves, possible all together")
+        _move_table(console, shown["moves"])
+    if shown["stay"]:
+        title(console, "Who stays")
+        rows = [(each["claim"], str(each["replica"]), each["node"], each["why"]) for each in shown["stay"]]
+        table(console, ("CLAIM", "REPLICA", "NODE", "WHY"), rows)
+    return trimmed(text)
+
+
+def _move_table(console: Console, moves: Sequence[Json]) -> None:
+    rows = [(each["claim"], str(each["replica"]), _place(each["from"]), _place(each["to"])) for each in moves]
+    table(console, ("CLAIM", "REPLICA", "FROM", "TO"), rows)
 
 
 def _shown(pool: str, advice: Advice, names: Mapping[ClaimUID, str]) -> Json:
@@ -70,7 +123,7 @@ def _shown(pool: str, advice: Advice, names: Mapping[ClaimUID, str]) -> Json:
     }
 
 
-def _move(move: Move, names: Mapping[ClaimUID, str]) -> Json:
+def _move(move: Move | Leave, names: Mapping[ClaimUID, str]) -> Json:
     return {
         "claim": names[move.uid],
         "replica": move.index,
@@ -115,10 +168,7 @@ def _told(shown: Json) -> str:
     say(console, headline, "bold")
     if shown["moves"]:
         title(console, "Moves, all at once")
-        rows = [
-            (each["claim"], str(each["replica"]), _place(each["from"]), _place(each["to"])) for each in shown["moves"]
-        ]
-        table(console, ("CLAIM", "REPLICA", "FROM", "TO"), rows)
+        _move_table(console, shown["moves"])
     if shown["moves"] and shown["placements"]:
         title(console, f"Then {claim} gets")
         rows = [

@@ -36,6 +36,7 @@ from adjoin_allocator.inquiry import (
 )
 from adjoin_allocator.model import Claim, ClaimUID
 from adjoin_allocator.results import Plan
+from adjoin_allocator.sharers import shared_devices
 
 Json = dict[str, Any]
 
@@ -128,7 +129,7 @@ def explain(question: Question, uid: str, tell: Tell) -> Json:
             {
                 "device": line.device,
                 "used": line.used_milli / 1000,
-                "asked": line.asked,
+                "asked": line.asked_milli / 1000,
                 "capacity": line.capacity,
                 "quota": line.quota,
                 "borrowing": line.borrowing,
@@ -147,7 +148,40 @@ def explain(question: Question, uid: str, tell: Tell) -> Json:
         ],
         "candidates": obstruction.candidates,
         "holders": [_holder(each, view.claims) for each in obstruction.holders],
+        "neighbours": _neighbours(question, made, ClaimUID(uid), memo),
     }
+
+
+def _neighbours(question: Question, made: Plan, uid: ClaimUID, memo: Memo) -> list[Json]:
+    """Of each device of which the claim has a part who else has one, once this decision is made."""
+    after = settled(question.asked, made)
+    claim = next(each for each in after.claims if each.uid == uid)
+    if claim.pool not in after.pools or all(part.share is None for each in claim.placed for part in each.devices):
+        return []
+    memo.ledger.enter(after, question.now)
+    index = memo.ledger.pools[claim.pool].index
+    shown = []
+    for replica in claim.placed:
+        position = index.position.get(replica.node)
+        shared = {} if position is None else shared_devices(memo.ledger, claim.pool, position)
+        for id_ in dict.fromkeys(device.id for device in replica.devices if device.share is not None):
+            here = shared.get(id_)
+            if here is None:
+                continue
+            others = [each for each in here.sharers if (each.claim.uid, each.index) != (uid, replica.index)]
+            shown.append(
+                {
+                    "replica": replica.index,
+                    "node": replica.node,
+                    "device": {"driver": id_.driver, "pool": id_.pool, "device": id_.device},
+                    "left": here.left or None,
+                    "profiles": {
+                        profile.value: count for profile, count in here.neighbours(uid, replica.index).items()
+                    },
+                    "claims": list(dict.fromkeys(f"{each.claim.namespace}/{each.claim.name}" for each in others)),
+                }
+            )
+    return shown
 
 
 def _fabric(question: Question, made: Plan, uid: str) -> str | None:

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HOLDERS = 12
+NEIGHBOURS = 4
 NODES = 5
-"""How many holders and nodes are shown; JSON has all that were looked at."""
+"""How many holders, claims on one device and nodes are shown; JSON has all that were looked at."""
 
 
 def told(shown: Mapping[str, Any]) -> str:
@@ -27,6 +28,8 @@ def told(shown: Mapping[str, Any]) -> str:
     _headline(console, shown)
     if shown["replicas"]:
         _placed(console, shown)
+    if shown["neighbours"]:
+        _neighbours(console, shown)
     if shown["waits"]:
         _waiting(console, shown)
     if shown["victims"] or shown["nominated"]:
@@ -97,6 +100,21 @@ def _placed(console: Console, shown: Mapping[str, Any]) -> None:
         say(console, f"gap {shown['gap']:g}: {best}")
 
 
+def _neighbours(console: Console, shown: Mapping[str, Any]) -> None:
+    title(console, "Who shares its devices")
+    rows = [
+        (
+            str(each["replica"]),
+            f"{each['node']}: {each['device']['device']}",
+            ", ".join(f"{count} {profile}" for profile, count in each["profiles"].items()) or "nobody",
+            f"{', '.join(each['claims'][:NEIGHBOURS])}{' …' if len(each['claims']) > NEIGHBOURS else ''}" or "-",
+            each["left"] or "-",
+        )
+        for each in shown["neighbours"][:HOLDERS]
+    ]
+    table(console, ("REPLICA", "DEVICE", "NEIGHBOURS", "CLAIMS", "LEFT"), rows)
+
+
 def _waiting(console: Console, shown: Mapping[str, Any]) -> None:
     title(console, "Why it waits")
     for reason in shown["reasons"]:
@@ -144,7 +162,7 @@ def _turn(console: Console, shown: Mapping[str, Any]) -> None:
         (
             line["device"],
             f"{line['used']:g}",
-            str(line["asked"]),
+            f"{line['asked']:g}",
             "unlimited" if line["quota"] is None else str(line["quota"]),
             str(line["borrowing"]),
             str(line["capacity"]),

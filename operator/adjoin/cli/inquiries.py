@@ -6,7 +6,10 @@ In comes the parser of commands, and these are in it. What a command needs is lo
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
+
+from adjoin.cli.exits import BAD_INPUT
 
 if TYPE_CHECKING:
     from adjoin.cli.source import Where
@@ -30,16 +33,20 @@ def add_inquiries(commands: Any) -> None:
     explain.set_defaults(command=_explain)
     defrag = commands.add_parser(
         "defrag",
-        help="which moves would make a waiting claim fit",
+        help="which moves would make a waiting claim fit, or lead away from loaded nodes",
         description="Finds the fewest devices that would have to move to make a waiting DeviceClaim fit: of which "
-        "replicas, from where to where. Only replicas of preemptible claims are moved, and nothing is done about it: "
-        "it is advice. " + _EXITS.format(ok="there are such moves, or none are needed", more="3 there are none, "),
+        "replicas, from where to where; with --load, which replicas with parts of devices could leave loaded nodes. "
+        "Only replicas of preemptible claims are moved, and nothing is done about it: it is advice. "
+        + _EXITS.format(ok="there are such moves, or none are needed", more="3 there are none, "),
     )
     defrag.add_argument("pool", metavar="POOL", help="name of the DevicePool")
     defrag.add_argument(
         "claim", metavar="CLAIM", nargs="?", help="the claim that is to fit (default: the largest that waits)"
     )
     defrag.add_argument("-n", "--namespace", default="", help="namespace of the claim")
+    defrag.add_argument(
+        "--load", action="store_true", help="what could leave loaded nodes, instead of room for a claim that waits"
+    )
     _add_source(defrag)
     _add_output(defrag)
     defrag.set_defaults(command=_defrag)
@@ -131,7 +138,12 @@ def _explain(parsed: argparse.Namespace) -> int:
 def _defrag(parsed: argparse.Namespace) -> int:
     from adjoin.cli.defrag import defrag_command
 
-    return defrag_command(_where(parsed), parsed.pool, parsed.claim, parsed.namespace, parsed.now, parsed.output)
+    if parsed.load and parsed.claim is not None:
+        print("error: --load is about nodes: give it no CLAIM", file=sys.stderr)
+        return BAD_INPUT
+    return defrag_command(
+        _where(parsed), parsed.pool, parsed.claim, parsed.namespace, parsed.now, parsed.output, load=parsed.load
+    )
 
 
 def _top(parsed: argparse.Namespace) -> int:

@@ -168,7 +168,7 @@ async def list_cluster(
 
 @dataclass(frozen=True, slots=True)
 class _Workloads:
-    """The objects of a kind that makes pods, or why they are not looked at."""
+    """The objects of a kind that makes pods; or why these, or something else that one can do without, are not known."""
 
     documents: Sequence[Document] = ()
     warning: str = ""
@@ -218,14 +218,17 @@ async def _list_kept(
     cache.prune(kind, {read_meta(item).uid for item in items}, version, now())
 
 
-async def _measure(kube: Kube, cache: Cache, now: Callable[[], float]) -> None:
-    """What nodes use, where somebody measures and we may know."""
+async def _measure(kube: Kube, cache: Cache, now: Callable[[], float]) -> _Workloads:
+    """What nodes use, where somebody measures; a warning where we may not know what the operator knows."""
     try:
         answer = await kube.get_path(PATH, seconds=READ_SECONDS)
+    except Forbidden as error:
+        return _Workloads(warning=f"what nodes use is not known: {error}")
     except KubeError:
-        return
+        return _Workloads()
     loads, _ = read_loads(answer.get("items") or ())
     cache.measure(current(loads, now()))
+    return _Workloads()
 
 
 async def _list_workloads(kube: Kube, resource: Resource, heard: Heard) -> _Workloads:

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from adjoin.cli.wiring import Branch, Leaf, LinkGroup, NodeWiring, PoolWiring, title
+from adjoin.cli.wiring import Branch, Leaf, LinkGroup, NodeWiring, PoolWiring, part_lines, sharing_line, title
 from adjoin_allocator.model import DeviceID
+from adjoin_allocator.sharers import SharedDevice
 from adjoin_allocator.terms import DeviceState
 
 TILE_WIDTH, TILE_HEIGHT = 168, 46
@@ -25,6 +26,8 @@ ASPECT = 1.6
 SIDE_WIDTH = 260
 """Width of the list of NVLink groups."""
 LINE = 16
+_MARKS: Final = 8
+"""Most marks of parts on a tile."""
 
 _CHARACTER: Final = 8.0
 """Width of a bold character of 12 px in the wider of the common sans-serif faces."""
@@ -177,7 +180,9 @@ def _draw_tile(
         f"{device.kind} {device.id}",
         device.hardware_id,
         leaf.address,
-        f"{leaf.state.value}{f' by {leaf.holder}' if leaf.holder else ''}",
+        f"{leaf.state.value}{f' by {leaf.holder}' if leaf.holder and leaf.shared is None else ''}",
+        sharing_line(leaf),
+        *(f"{part} by {holder}" for holder, part, _ in part_lines(leaf)),
         leaf.detail,
         f"{leaf.group} to {partners}" if partners else "",
     )
@@ -191,8 +196,21 @@ def _draw_tile(
         lines.append(f'<rect x="{x}" y="{y}" width="5" height="{TILE_HEIGHT}" fill="{colours[leaf.group]}"/>')
     _text(lines, x + GAP + 2, y + 14, _cut(device.id.device, room / _CHARACTER), bold=True)
     _text(lines, x + GAP + 2, y + 27, _cut(" ".join((device.kind, leaf.address)), room / _SMALL), small=True)
-    _text(lines, x + GAP + 2, y + 40, _cut(leaf.holder or leaf.state.value, room / _SMALL), small=True)
+    if leaf.shared is not None:
+        _draw_parts(lines, x, y, leaf.shared)
+    told = sharing_line(leaf) or leaf.holder or leaf.state.value
+    _text(lines, x + GAP + 2, y + 40, _cut(told, room / _SMALL), small=True)
     lines.append("</g>")
+
+
+def _draw_parts(lines: list[str], x: int, y: int, shared: SharedDevice) -> None:
+    """A mark for each part at the upper right: as many as there is room for, the last one open where more are."""
+    marks = [each.back for each in shared.sharers for _ in range(each.times)]
+    for number, back in enumerate(marks[:_MARKS]):
+        left = x + TILE_WIDTH - GAP - (number + 1) * 9
+        fill = _FILLS[DeviceState.RELEASING] if back else "#3a6ea5"
+        fill = "none" if number == _MARKS - 1 < len(marks) - 1 else fill
+        lines.append(f'<rect x="{left}" y="{y + 5}" width="7" height="7" fill="{fill}" stroke="#3a6ea5"/>')
 
 
 def _draw_groups(lines: list[str], x: int, y: int, groups: Sequence[LinkGroup], colours: Mapping[str, str]) -> int:

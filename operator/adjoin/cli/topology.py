@@ -17,7 +17,17 @@ from adjoin.cli.exits import OK
 from adjoin.cli.output import render
 from adjoin.cli.progress import progress
 from adjoin.cli.source import NoAnswer, Source, Where, complain, read_source, warn
-from adjoin.cli.wiring import Branch, Leaf, NodeWiring, PoolWiring, as_json, node_wiring, title
+from adjoin.cli.wiring import (
+    Branch,
+    Leaf,
+    NodeWiring,
+    PoolWiring,
+    as_json,
+    node_wiring,
+    part_lines,
+    sharing_line,
+    title,
+)
 from adjoin.inventory import InventoryBuilder
 from adjoin.snapshot import SnapshotBuilder
 from adjoin_allocator.model import natural_key
@@ -130,7 +140,10 @@ def _grow(tree: Tree, branch: Branch, widths: Sequence[int]) -> None:
     """Hangs what is in a part into the tree."""
     for leaf in branch.leaves:
         cells = [cell.ljust(width) for cell, width in zip(_cells(leaf), widths, strict=True) if width]
-        tree.add(_line(("  ".join(cells) + "  ", ""), (leaf.state.value, _STYLES[leaf.state]), (_why(leaf), "")))
+        limb = tree.add(_line(("  ".join(cells) + "  ", ""), (leaf.state.value, _STYLES[leaf.state]), (_why(leaf), "")))
+        for holder, told, back in part_lines(leaf):
+            state = DeviceState.RELEASING if back else DeviceState.ALLOCATED
+            limb.add(_line((f"{told}  ", ""), (state.value, _STYLES[state]), (f" by {holder}", "")))
     for part in branch.parts:
         parts = part.chain()
         _grow(tree.add(_line((title(parts), "bold"))), parts[-1], widths)
@@ -147,6 +160,8 @@ def _widths(pool: PoolWiring) -> list[int]:
 
 def _why(leaf: Leaf) -> str:
     by = f" by {leaf.holder}" if leaf.holder else ""
+    if leaf.shared is not None:
+        by = f", {sharing_line(leaf)}"
     return f"{by} ({leaf.detail})" if leaf.detail else by
 
 

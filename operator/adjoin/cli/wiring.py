@@ -19,6 +19,7 @@ from adjoin.lifecycle import share_entry
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.model import Device, DeviceID, Node, Pool
 from adjoin_allocator.pci import pci_address, spelling
+from adjoin_allocator.sharers import SharedDevice, shared_devices
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo
 from adjoin_allocator.terms import DeviceState, Scope
@@ -43,6 +44,7 @@ class Leaf:
         detail: Why it cannot be given out, or "".
         address: Its PCI address, or "".
         group: Name of the NVLink group that it is in, or "".
+        shared: Who has parts of it, or None.
     """
 
     device: Device
@@ -52,6 +54,7 @@ class Leaf:
     detail: str
     address: str
     group: str
+    shared: SharedDevice | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -184,6 +187,7 @@ def _notes(node: Node) -> tuple[str, ...]:
 class _Use:
     state: DeviceState
     holder: str
+    shared: SharedDevice | None
 
 
 def _uses(ledger: Ledger, pool: str, node: str) -> Mapping[DeviceID, _Use]:
@@ -199,11 +203,12 @@ def _uses(ledger: Ledger, pool: str, node: str) -> Mapping[DeviceID, _Use]:
             share = shares.get(bit)
             holders.setdefault(bit, []).append(who if share is None else f"{who} ({part_words(share_entry(share))})")
     names = {bit: _listed(found) for bit, found in holders.items()}
+    shared = shared_devices(ledger, pool, position)
     uses = {}
     for device, bit in view.bit.items():
         hold = ledger.holds.get(device)
         name = names.get(bit, hold.holder if hold is not None else "")
-        uses[device] = _Use(mine.state(position, bit), name)
+        uses[device] = _Use(mine.state(position, bit), name, shared.get(device))
     return uses
 
 
@@ -322,6 +327,7 @@ class _Tree:
             detail=device.standing_detail,
             address=spelling(address) if address else "",
             group=self._group_of.get(device.id, ""),
+            shared=use.shared,
         )
 
 
@@ -390,7 +396,47 @@ def _leaf_json(leaf: Leaf) -> Json:
         "holder": leaf.holder or None,
         "detail": leaf.detail or None,
         "nvlink": leaf.group or None,
+        "parts": [
+            {
+                "claim": f"{each.claim.namespace}/{each.claim.name}",
+                "replica": each.index,
+                "profile": each.claim.profile.value,
+                "share": share_entry(each.share),
+                "count": each.times,
+                "releasing": each.back,
+            }
+            for each in (leaf.shared.sharers if leaf.shared is not None else ())
+        ],
+        "left": (leaf.shared.left or None) if leaf.shared is not None else None,
+        "neighbours": by_profile(leaf.shared) if leaf.shared is not None else {},
     }
+
+
+def by_profile(shared: SharedDevice) -> Json:
+    """How many replicas share a device, by the profile of their claims."""
+    return {profile.value: count for profile, count in shared.neighbours().items()}
+
+
+def part_lines(leaf: Leaf) -> list[tuple[str, str, bool]]:
+    """Of a divided device each part: whose it is, what it is, and whether it is on its way back."""
+    if leaf.shared is None:
+        return []
+    return [
+        (
+            f"{each.claim.namespace}/{each.claim.name} replica {each.index}",
+            f"{part_words(share_entry(each.share))}{f' x{each.times}' if each.times > 1 else ''}",
+            each.back,
+        )
+        for each in leaf.shared.sharers
+    ]
+
+
+def sharing_line(leaf: Leaf) -> str:
+    """Of a divided device how many share it, by profile, and what is left; "" of others."""
+    if leaf.shared is None:
+        return ""
+    profiles = ", ".join(f"{count} {profile}" for profile, count in by_profile(leaf.shared).items())
+    return f"shared by {profiles}" + (f"; {leaf.shared.left} left" if leaf.shared.left else "")
 
 
 def _id_json(device: DeviceID) -> Json:

@@ -100,7 +100,7 @@ class TestQuota:
     def test_what_a_tenant_has_and_may_have(self) -> None:
         snapshot = crowd()
         (line,) = quota(snapshot, named(snapshot, "next-a"), make.NOW)
-        assert (line.device, line.used_milli, line.asked, line.capacity) == ("gpu", 4000, 4, 8)
+        assert (line.device, line.used_milli, line.asked_milli, line.capacity) == ("gpu", 4000, 4000, 8)
         assert (line.quota, line.borrowing) == (4, 2)
 
     def test_without_tenants_everything_is_everybodys(self) -> None:

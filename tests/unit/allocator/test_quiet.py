@@ -128,9 +128,7 @@ def test_no_claim_that_fits_is_refused_for_the_sake_of_quiet(seed: int) -> None:
         profile = rng.choice(list(Profile))
         asked = make.part(milli=rng.choice((100, 250, 400, 600, 900)), count=rng.choice((1, 1, 1, 2)))
         claim = make.claim(f"c{number}", asked, profile=profile)
-        loud = replace(
-            snapshot, claims=tuple(replace(each, profile=Profile.BALANCED) for each in snapshot.claims)
-        )
+        loud = replace(snapshot, claims=tuple(replace(each, profile=Profile.BALANCED) for each in snapshot.claims))
         where, after = _place(snapshot, claim)
         elsewhere, _ = _place(loud, claim)
         assert bool(where) == bool(elsewhere)

@@ -43,6 +43,7 @@ class TestSettings:
             "--webhook-configuration=adjoin",
             "--metrics-port=8080",
             "--resync-seconds=300",
+            "--node-metrics-seconds=30",
             namespace="adjoin-system",
             identity="pod-uid",
         )
@@ -69,6 +70,7 @@ class TestSettings:
             pytest.param(("--webhook-port=70000",), "a number from 0 to 65535", id="no port"),
             pytest.param(("--resync-seconds=nan",), "--resync-seconds=nan: a number from 1", id="NaN"),
             pytest.param(("--resync-seconds=0",), "a number from 1", id="too often"),
+            pytest.param(("--node-metrics-seconds=0.1",), "a number from 1 to 3600 is needed, or 0", id="all the time"),
             pytest.param(("--webhook-url=http://x",), "https://HOST:PORT is needed", id="no TLS"),
             pytest.param(("--webhook-url=https://",), "https://HOST:PORT is needed", id="no host"),
         ],

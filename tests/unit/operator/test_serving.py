@@ -311,3 +311,24 @@ def test_e15_the_series_of_an_object_end_with_it() -> None:
     assert "Pending" not in text
     assert "Fragmented" not in text
     assert "training" not in text
+
+
+def test_parts_of_shares_are_told_at_the_scrape_and_end_with_the_share() -> None:
+    """As the status counts them; nothing of a share that counts none."""
+    cache, metrics = Cache(SYSTEM), Metrics()
+    metrics.follow(cache, lambda: 0.0)
+    for name, status in (("half", {"units": 4, "free": 1}), ("full", {"units": 2}), ("new", {})):
+        share = {
+            "metadata": {"name": name, "uid": name, "resourceVersion": "1", "generation": 1},
+            "spec": {"poolRef": {"name": "p"}, "device": "gpu", "mode": "TimeSliced", "timeSliced": {"slots": 4}},
+            "status": status,
+        }
+        cache.ingest(Kind.DEVICE_SHARE, share)
+    labels = 'mode="TimeSliced",pool="p",share="half"'
+    text = metrics.text().decode()
+    assert f"adjoin_share_units{{{labels}}} 4.0" in text
+    assert f"adjoin_share_free{{{labels}}} 1.0" in text
+    assert 'adjoin_share_free{mode="TimeSliced",pool="p",share="full"} 0.0' in text
+    assert 'share="new"' not in text
+    cache.forget(Kind.DEVICE_SHARE, "half", 5, 0.0)
+    assert 'share="half"' not in metrics.text().decode()

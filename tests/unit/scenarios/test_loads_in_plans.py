@@ -83,3 +83,20 @@ def test_a_list_is_taken_apart_and_a_broken_measurement_is_left_out_with_a_warni
     ran = plan_objects([*site(), listed])
     assert ran.claims["c"]["replicas"][0]["node"] == "n2"
     assert "NodeMetrics n2 is left out" in ran.err
+
+
+def test_who_asks_for_latency_has_a_card_that_others_keep_away_from_as_long_as_they_can() -> None:
+    """With both cards in use, rather beside it than nowhere."""
+    first, second = (entry["name"] for entry in site()[0]["spec"]["devices"][0]["source"]["static"]["nodes"])
+
+    def claim(name: str, memory: str, profile: str = "Balanced") -> Obj:
+        made = site()[-1]
+        made["metadata"] |= {"name": name, "uid": f"uid-{name}"}
+        made["spec"] |= {"profile": profile}
+        made["spec"]["requests"][0]["share"]["memory"] = memory
+        return made
+
+    asked = [claim("infer", "10Gi", "Latency"), claim("a", "20Gi"), claim("b", "20Gi"), claim("c", "50Gi")]
+    ran = plan_objects([*site()[:-1], *asked], "--one-by-one")
+    nodes = {name: each["replicas"][0]["node"] for name, each in ran.claims.items()}
+    assert (ran.status, nodes) == (0, {"infer": first, "a": second, "b": second, "c": first})

@@ -54,7 +54,7 @@ def test_the_whole_object() -> None:
     assert (move["claim"], move["replica"]) == ("team/a", 0)
     assert (move["from"]["node"], [each["device"] for each in move["from"]["devices"]]) == ("n1", ["gpu-0"])
     assert move["to"]["node"] == "n2"
-    assert list(move["to"]["devices"][0]) == ["request", "driver", "pool", "device", "id"]
+    assert list(move["to"]["devices"][0]) == ["request", "driver", "pool", "device", "id", "share"]
     assert (placement["node"], len(placement["devices"])) == ("n1", 4)
 
 

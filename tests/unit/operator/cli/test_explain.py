@@ -45,7 +45,7 @@ class TestWaiting:
         assert list(shown) == [
             "namespace", "name", "pool", "tenant", "phase", "waits", "wanted", "gang", "replicas", "new", "gap",
             "fabricLevel", "conditions", "reasons", "nearest", "nominated", "victims", "order", "quota", "nodes",
-            "candidates", "holders",
+            "candidates", "holders", "neighbours",
         ]  # fmt: skip
         assert (shown["namespace"], shown["name"], shown["phase"], shown["waits"]) == ("team", "waits", "Pending", True)
         assert [each["code"] for each in shown["reasons"]] == ["InsufficientDevices"]

@@ -10,14 +10,18 @@ from typing import Any
 
 import pytest
 from tests.support import hardware
+from tests.support.fakeapi import FakeApi
 from tests.support.livecluster import cluster, kubeconfig
 from tests.support.objects import allocation, deviceclaim, devicepool, pod, replica
 
 from adjoin.cli.documents import Document
-from adjoin.cli.live import LiveError, Target, current_namespace, find_target, read_cluster
+from adjoin.cli.live import LiveError, Target, current_namespace, find_target, list_cluster, read_cluster
 from adjoin.cli.objects import Input, read_input
+from adjoin.facts import Raw
 from adjoin.intents import Kind
 from adjoin.inventory import InventoryBuilder
+from adjoin.kube import Kube, refusal
+from adjoin.loads import PATH
 from adjoin.snapshot import SnapshotBuilder
 from adjoin_allocator import Snapshot
 
@@ -212,3 +216,35 @@ def test_what_is_not_read_does_not_stand_in_the_answer(tmp_path: Path, capsys: p
     with cluster([devicepool(), deviceclaim()], tmp_path) as (_, path):
         read_cluster(Target(path))
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "loads", "warning"),
+    [
+        pytest.param(None, {"n1": 9_000}, "", id="it is served"),
+        pytest.param(403, {}, "what nodes use is not known: 403", id="it may not be read"),
+        pytest.param(404, {}, "", id="nobody serves it"),
+        pytest.param(503, {}, "", id="its server is away"),
+    ],
+)
+async def test_what_nodes_use_is_read_where_somebody_measures(
+    status: int | None, loads: dict[str, int], warning: str
+) -> None:
+    """And nothing fails where nobody does."""
+    measured = {"metadata": {"name": "n1"}, "timestamp": "1970-01-01T00:16:00Z", "usage": {"cpu": "9", "memory": "1Gi"}}
+
+    class Measured(Kube):
+        async def get_path(self, path: str, *, seconds: float = 0.0) -> Raw:
+            if not path.startswith(PATH):
+                return await super().get_path(path, seconds=seconds)
+            if status is not None:
+                raise refusal(status, {})
+            return {"items": [measured]}
+
+    async with FakeApi() as api:
+        login = api.client()._login
+        async with Measured(login) as kube:
+            given = await list_cluster(kube, "adjoin-system", now=lambda: 1_000.0)
+    assert {name: load.cpu_milli for name, load in given.view.loads.items()} == loads
+    assert [each for each in given.warnings if "nodes use" in each] == ([] if not warning else list(given.warnings))
+    assert all(each.startswith(warning) for each in given.warnings)

@@ -178,6 +178,9 @@ def test_the_whole_object() -> None:
         "holder": "team/train replica 0",
         "detail": None,
         "nvlink": None,
+        "parts": [],
+        "left": None,
+        "neighbours": {},
     }
     names = [device["device"] for device in only["levels"]["devices"]]
     assert only["levels"]["rows"][names.index("gpu-0")][names.index("pci-0000-10-1b-0")] == "PHB"

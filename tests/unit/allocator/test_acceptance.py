@@ -17,7 +17,9 @@ PRODUCT = {"gpu.nvidia.com/productName": "NVIDIA H100 80GB HBM3"}
 def test_a_card_whose_driver_publishes_partitions_is_not_cut_by_a_share_as_well() -> None:
     """Two tables of one card would not know of each other; another card is none of this one's business."""
     plain = make.card("gpu-0", attributes=PRODUCT)
-    counted = replace(make.card("gpu-1", attributes=PRODUCT), consumes={"gpu-1-counters": {"memory-slice-0": Quantity.parse("1")}})
+    counted = replace(
+        make.card("gpu-1", attributes=PRODUCT), consumes={"gpu-1-counters": {"memory-slice-0": Quantity.parse("1")}}
+    )
     share = make.share("mig", mode=ShareMode.PARTITIONED, profiles=("1g.10gb",))
     claim = make.claim("c", make.request("gpu", share=ShareAsk("mig", profile="1g.10gb")))
     snapshot = make.snapshot([plain, counted], [claim], shares=[share])

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from adjoin_allocator.amounts import size
-from adjoin_allocator.model import PlacedShare, Share
+from adjoin_allocator.model import PlacedShare, RequestPolicy, Share
+from adjoin_allocator.policies import consumed
 from adjoin_allocator.sharing import AMOUNTS, MILLI, PIECES, Part, part
 from adjoin_allocator.terms import ShareMode
 
@@ -34,19 +35,29 @@ class CardRule:
         cap: Units that there are to give.
         memory: Bytes of the card's memory, 0 where they are not known.
         clients: Most parts of one card.
+        policy: In which amounts the driver lets memory be consumed; None for any.
     """
 
     share: Share
     cap: int
     memory: int = 0
     clients: int = MANY
+    policy: RequestPolicy | None = None
+
+    def units(self, asked: Part) -> int | None:
+        """What a part takes in units, as the driver counts it; None where the driver gives no such part."""
+        if self.policy is None or self.share.mode not in AMOUNTS:
+            return asked.units
+        each = consumed(self.policy, None if asked.amount is None else asked.amount // asked.number, self.memory)
+        return None if each is None else each * asked.number
 
     def use(self, held: Iterable[tuple[PlacedShare, int]]) -> Use:
         """What these parts take together, each with how often it is held."""
         units = milli = clients = 0
         for placed, times in held:
             each = part(placed, self.share)
-            units += each.units * times
+            # What is held was given once, whatever the driver would say of it today.
+            units += (self.units(each) or each.units) * times
             milli += each.milli * times
             clients += each.clients * times
         return units, milli, clients
@@ -58,7 +69,10 @@ class CardRule:
 
     def after(self, use: Use, asked: Part) -> Use | None:
         """The use of a card with one part more, or None when it does not fit."""
-        units, milli, clients = use[0] + asked.units, use[1] + asked.milli, use[2] + asked.clients
+        taken = self.units(asked)
+        if taken is None:
+            return None
+        units, milli, clients = use[0] + taken, use[1] + asked.milli, use[2] + asked.clients
         return None if units > self.cap or milli > MILLI or clients > self.clients else (units, milli, clients)
 
     def left_milli(self, use: Use) -> int:
@@ -74,9 +88,11 @@ class CardRule:
         """Which part of a card a part takes, in thousandths, where remainders are compared: its largest fraction, cut
         off, so that as many as there are of them make a card. One with memory takes all of a card that has less.
         """
-        size = asked.milli
-        if asked.units:
-            size = max(size, min(MILLI, asked.units * MILLI // self.cap) if self.cap else MILLI)
+        size, units = asked.milli, self.units(asked)
+        if units is None:
+            return MILLI
+        if units:
+            size = max(size, min(MILLI, units * MILLI // self.cap) if self.cap else MILLI)
         if asked.clients and self.clients < MANY:
             size = max(size, asked.clients * MILLI // self.clients)
         return max(1, size)
@@ -93,9 +109,11 @@ class CardRule:
         """What a part costs of a quota: its largest fraction of the card in thousandths, rounded up. One with memory
         costs a whole card that has none to give, or less.
         """
-        units = 0
-        if asked.units:
-            units = MILLI if not self.cap else min(MILLI, -(-asked.units * MILLI // self.cap))
+        taken, units = self.units(asked), 0
+        if taken is None:
+            return MILLI
+        if taken:
+            units = MILLI if not self.cap else min(MILLI, -(-taken * MILLI // self.cap))
         return max(units, asked.milli)
 
     def excess(self, held: Mapping[PlacedShare, int], name: str) -> Iterator[str]:
@@ -135,9 +153,11 @@ class CardRule:
 
     def times(self, use: Use, asked: Part) -> int:
         """How many such parts are left on a card."""
-        found = []
-        if asked.units:
-            found.append((self.cap - use[0]) // asked.units)
+        found, taken = [], self.units(asked)
+        if taken is None:
+            return 0
+        if taken:
+            found.append((self.cap - use[0]) // taken)
         if asked.milli:
             found.append((MILLI - use[1]) // asked.milli)
         if asked.clients:

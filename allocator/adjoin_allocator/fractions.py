@@ -433,9 +433,22 @@ class Appraiser:
             stock.mask(wish),
         )
         rules, demand, part = stock.rules[share], self._lessons.profiles(wish.share), wish.of_each
-        whole = np.array([_loss_key(rule, UNUSED, part, demand) for rule in rules], dtype=np.int64)
+        worth = self._valuation().listed
+
+        def key(klass: int, use: Use) -> int:
+            rule = rules[klass]
+            after = rule.after(use, part) if rule.knows(use) else None
+            if after is None:
+                return _FAR
+            loss = rule.loss(use, part, demand)
+            if loss is not None:
+                return _loss_key(loss)
+            base, left = klass * (CARD + 1), rule.left_milli(after)
+            return (worth[base + rule.left_milli(use)] - worth[base + left] << _SHIFT) + left
+
+        whole = np.array([key(klass, UNUSED) for klass in range(len(rules))], dtype=np.int64)
         # Faces of other shares are no uses that this one's rules know; they are masked out below.
-        cut = [_loss_key(rules[at], use, part, demand) if rules[at].knows(use) else _FAR for at, use in stock.faces]
+        cut = [key(klass, use) for klass, use in stock.faces]
         opened = standing == 2 + share
         fresh = standing == 1
         if mask is not None:
@@ -476,7 +489,7 @@ class Appraiser:
         """
         if part.amount is None or self.stock.shares[share].mode not in AMOUNTS:
             return None
-        weights = [memory for memory, _ in self.stock.classes]
+        weights = [memory for memory, _, _ in self.stock.classes]
         return weights if len(weights) > 1 and weights[-1] else None
 
     def _total(self, valuation: _Valuation, wish: Wish, costs: Integers) -> Integers:
@@ -579,13 +592,10 @@ def _cheapest(
     return opened, fresh
 
 
-def _loss_key(rule: CardRule, use: Use, part: Part, demand: Mapping[str, int]) -> int:
+def _loss_key(loss: int) -> int:
     """The key of a card that is cut into partitions: what it loses, and by how much less than a grain in place of what
     is left.
     """
-    loss = rule.loss(use, part, demand)
-    if loss is None:
-        return _FAR
     grains, rest = divmod(loss, GRAIN)
     return grains * GRAIN << _SHIFT | rest * (_LEFT - 1) // GRAIN
 

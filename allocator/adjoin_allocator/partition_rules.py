@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.geometry import Geometry
 from adjoin_allocator.model import PlacedShare
-from adjoin_allocator.partitions import Refusal, Slot, arrange, occupied, relayout, starts
+from adjoin_allocator.partitions import Refusal, Slot, arrange, compute_used, occupied, relayout, starts
 from adjoin_allocator.prospects import Outlook, outlook
 from adjoin_allocator.sharing import MILLI, Part
 
@@ -62,9 +62,9 @@ class PartitionRule(CardRule):
             name = placed.profile or ""
             if placed.start is None:
                 open_[name] += times
-            else:
+            elif times:
                 fixed.append(self.slot(name, placed.start))
-        return self._number((tuple(sorted(fixed)), tuple(sorted(open_.items()))))
+        return self._number((tuple(sorted(fixed)), tuple(sorted((+open_).items()))))
 
     def slot(self, profile: str, start: int) -> Slot:
         """A partition at its place."""
@@ -163,6 +163,19 @@ class PartitionRule(CardRule):
         known = None if self.geometry is None else self.geometry.profiles.get(asked.profile)
         return MILLI if known is None else max(1, min(MILLI, asked.number * known.size * MILLI // self.cap))
 
+    def slices(self, asked: Part) -> tuple[int, int]:
+        """How many memory and compute slices it takes; of an unknown profile nothing is known."""
+        known = None if self.geometry is None else self.geometry.profiles.get(asked.profile)
+        return (0, 0) if known is None else (asked.number * known.size, asked.number * known.compute)
+
+    def left_slices(self, use: Use) -> tuple[int, int]:
+        """How many memory and compute slices are left."""
+        if self.geometry is None:
+            return 0, 0
+        fixed, open_ = self.held(use)
+        taken = sum(self.slices(Part(profile=name, number=number))[1] for name, number in open_)
+        return self.cap - use[0], self.geometry.compute - compute_used(self.geometry, fixed) - taken
+
     def cost(self, asked: Part) -> int:
         """What it costs of a quota: its largest fraction of the card in thousandths, rounded up; one of an unknown
         profile a whole card.
@@ -179,16 +192,17 @@ class PartitionRule(CardRule):
 
     def loss(self, use: Use, asked: Part, demand: Mapping[str, int]) -> int | None:
         """What a card is worth less with the part on it, in millionths of a card, where profiles are asked for so
-        often; None where it does not fit. Of a layout all cards with the partition lose the same, but one of which
-        nobody has anything loses more.
+        often; None where it does not fit. Of a layout all cards with the partition lose the same. A card of which
+        nobody has anything loses more: it is no whole one any longer.
         """
         after = self.after(use, asked)
         if after is None or self.geometry is None:
             return None
+        opening = UNIT // 2 if use == UNUSED else 0
         if self.share.layout:
-            return self.size(asked) * (UNIT // MILLI) + (UNIT // 2 if use == UNUSED else 0)
+            return self.size(asked) * (UNIT // MILLI) + opening
         view = outlook(self.geometry, self.share.profiles, demand)
-        return max(0, self._value(view, use) - self._value(view, after))
+        return max(0, self._value(view, use) - self._value(view, after)) + opening
 
     def _value(self, view: Outlook, use: Use) -> int:
         """What a card is worth to those who come, its open partitions at the best places."""

@@ -205,6 +205,10 @@ class Parts:
         """By position and bit of divided devices which parts are held, and how often."""
         return {key: card.held for key, card in self._pools[pool].cards.items()}
 
+    def returning(self, pool: str) -> set[int]:
+        """Positions of nodes where parts are on their way back, whether others of the same device stay or not."""
+        return {position for (position, _), card in self._pools[pool].cards.items() if card.back}
+
     def held_of(self, pool: str, position: int, bit: int) -> Mapping[PlacedShare, int]:
         """The same of one divided device."""
         return self._pools[pool].cards[position, bit].held

@@ -104,7 +104,7 @@ class Cards:
         """Nodes where what is on its way back would be enough."""
         ledger = self.placer.ledger.pools[self.pool]
         found = []
-        for position in sorted(ledger.returning):
+        for position in sorted(ledger.returning | self.placer.ledger.parts.returning(self.pool)):
             if position in ledger.index.closed:
                 continue
             node, back = self._node(position), ledger.back(position)

@@ -1,14 +1,13 @@
 """In which amounts a driver lets a capacity be consumed (KEP-5075): what is asked for, rounded as Kubernetes rounds it.
 
 In comes a `RequestPolicy` and an amount, out comes the amount that is consumed, or None where the policy has none for
-it, and why in words. A device that does not say how its memory may be consumed has no policy, and every amount will do.
+it. A device that does not say how its memory may be consumed has no policy, and every amount will do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from adjoin_allocator.amounts import size
 from adjoin_allocator.cel import Quantity
 from adjoin_allocator.model import Device, RequestPolicy
 from adjoin_allocator.sharing import memory_bytes
@@ -49,29 +48,13 @@ def rounded(device: Device, amount: int | None) -> int | None:
     """Bytes of its memory that a part of `amount` bytes (None: not limited) takes of a device.
 
     Where the device may be in several allocations that is what Kubernetes counts, and None where its driver gives no
-    such part (`why_not` says why). Of others it is the amount as it stands.
+    such part. Of others it is the amount as it stands.
     """
     if not device.allow_multiple_allocations:
         return amount
     whole = memory_bytes(device)
     found = consumed(memory_policy(device), amount, whole)
     return None if found is not None and whole is not None and found > whole else found
-
-
-def parts_at_most(device: Device) -> int | None:
-    """How many parts of a device can be had at once as far as its other capacities go, of which each part takes what
-    the driver says is taken unless more is asked for; None where they do not tell, or all of it is in one hand anyway.
-    """
-    if not device.allow_multiple_allocations:
-        return None
-    memory, fewest = memory_name(device), None
-    for name, amount in device.capacity.items():
-        if name != memory:
-            there = amount.as_int()
-            each = consumed(device.policies.get(name), None, there)
-            if each:
-                fewest = there // each if fewest is None else min(fewest, there // each)
-    return fewest
 
 
 def consumption(device: Device, memory: int | None) -> Mapping[str, Quantity]:
@@ -94,12 +77,3 @@ def consumption(device: Device, memory: int | None) -> Mapping[str, Quantity]:
 def _like(amount: int, other: Quantity) -> Quantity:
     """The amount, written with the other's family of suffixes."""
     return Quantity(amount, 0, True, other.notation)
-
-
-def why_not(device: Device, amount: int) -> str:
-    """`48Gi is more than 40Gi, the most that the driver's request policy allows`; only where `rounded` has nothing."""
-    policy, whole = memory_policy(device), memory_bytes(device)
-    most = whole or 0
-    if policy is not None and (policy.values or policy.most is not None):
-        most = policy.values[-1] if policy.values else min(most, policy.most or 0)
-    return f"{size(amount)} is more than {size(most)}, the most that the driver's request policy allows"

@@ -11,14 +11,17 @@ from functools import lru_cache
 
 from adjoin_allocator.card_rules import MANY, CardRule
 from adjoin_allocator.geometry import built_in, custom
-from adjoin_allocator.model import Device, PlacedShare, Share
+from adjoin_allocator.model import Device, PlacedShare, RequestPolicy, Share
 from adjoin_allocator.partition_rules import PartitionRule
 from adjoin_allocator.partitions import occupied
+from adjoin_allocator.policies import memory_policy
 from adjoin_allocator.sharing import MILLI, memory_bytes, shareable_bytes
 from adjoin_allocator.terms import ShareMode
 
-CardClass = tuple[int, str]
-"""What cards are told apart by: bytes of memory, 0 where they are not known, and the product where that matters."""
+CardClass = tuple[int, str, tuple[int, ...]]
+"""What cards are told apart by: bytes of memory, 0 where they are not known; the product where that matters; in which
+amounts the driver lets memory be consumed: default, least, most, step (-1 for none), then values; empty for any.
+"""
 
 RULES = 4096
 """How many rules are kept; making one again costs little."""
@@ -47,7 +50,19 @@ def clash(held: Mapping[PlacedShare, int], device: Device, share: Share | None) 
 
 def class_of(device: Device, products: bool) -> CardClass:
     """The class of a card, with `products` also by its product."""
-    return memory_bytes(device) or 0, product_name(device) if products else ""
+    policy = memory_policy(device) if device.allow_multiple_allocations else None
+    amounts: tuple[int, ...] = ()
+    if policy is not None:
+        told = (policy.default, policy.least, policy.most, policy.step)
+        amounts = (*(-1 if each is None else each for each in told), *policy.values)
+    return memory_bytes(device) or 0, product_name(device) if products else "", amounts
+
+
+def _policy(amounts: tuple[int, ...]) -> RequestPolicy | None:
+    if not amounts:
+        return None
+    default, least, most, step = (None if each < 0 else each for each in amounts[:4])
+    return RequestPolicy(default, amounts[4:], least, most, step)
 
 
 def product_name(device: Device) -> str:
@@ -73,7 +88,7 @@ def rule(share: Share, card: CardClass) -> CardRule:
         cap = 0 if geometry is None else geometry.slices
         return PartitionRule(share, cap, card[0], geometry=geometry, product=card[1])
     clients = MANY if share.max_clients is None else share.max_clients
-    return CardRule(share, shareable_bytes(share, card[0]), card[0], clients)
+    return CardRule(share, shareable_bytes(share, card[0]), card[0], clients, _policy(card[2]))
 
 
 def rule_for(share: Share, device: Device) -> CardRule:

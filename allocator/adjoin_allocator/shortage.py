@@ -7,6 +7,7 @@ proven by placing the edited ask in the same ledger. Nothing is taken here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from adjoin_allocator.amounts import cores, size
 from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Claim, Request, Share, ShareAsk
+from adjoin_allocator.partition_rules import PartitionRule
 from adjoin_allocator.parts_helps import Cards
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Code, Reason
@@ -234,6 +236,9 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
         f"{told} needs {words} of {wish.parts} {kind} in DeviceShare {share.name}; best node has {best}, best "
         f"{kind} has {_most(stock, at, mine, each)}{full}",
     )
+    if stock.shares[at].mode is ShareMode.PARTITIONED:
+        yield from _scattered(placer, ask, request, stock, at, mine, each.times(wish.parts))
+        return
     together, sums = stock.left(at, mine), ""
     if stock.shares[at].mode in AMOUNTS:
         sums = f"{size(together[0])} and {together[1]}m are"
@@ -242,6 +247,44 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     if sums and together[0] >= each.units * wish.parts and together[1] >= each.milli * wish.parts:
         message = f"{told}: {sums} free on {int(mine.sum())} {kind}, but not together"
         yield Reason(Code.FRAGMENTED, nodes, message)
+
+
+def _scattered(
+    placer: Placer, ask: Ask, request: Request, stock: Stock, at: int, mine: Booleans, part: Part
+) -> Iterator[Reason]:
+    """Slices that would be enough but do not lie together, and a partition that alone is in the way."""
+    free, needs = [0, 0], list[tuple[int, int]]()
+    for rule in stock.rules[at]:
+        if isinstance(rule, PartitionRule) and rule.after(UNUSED, replace(part, number=1)) is not None:
+            needs.append(rule.slices(part))
+    for position, column in np.argwhere(mine).tolist():
+        used, rule = stock.use(position, column), stock.rules[at][stock.klass.item(position, column)]
+        if isinstance(rule, PartitionRule):
+            left = rule.left_slices(UNUSED if used is None else used[1])
+            free = [free[0] + left[0], free[1] + left[1]]
+    # What is not there of a layout is in use, wherever it lies.
+    if stock.shares[at].layout or not any(memory <= free[0] and compute <= free[1] for memory, compute in needs):
+        return
+    words = f"{free[0]} memory slices are free on {int(mine.sum())} {request.kind}, but not together"
+    blocker = "" if request.count > 1 else _blocker(placer, ask, request, stock, at, mine, part)
+    yield Reason(Code.FRAGMENTED, int(mine.any(axis=1).sum()), f"request {request.name}: {words}{blocker}")
+
+
+def _blocker(placer: Placer, ask: Ask, request: Request, stock: Stock, at: int, mine: Booleans, part: Part) -> str:
+    """The first partition without which a card would have room, and whose it is; or ""."""
+    ledger, parts = placer.ledger, placer.ledger.parts
+    for position, column in np.argwhere(mine).tolist():
+        bit = parts.columns(ask.pool, request.kind, position)[column]
+        view, rule = ledger.pools[ask.pool].index.views[position], stock.rules[at][stock.klass.item(position, column)]
+        hands = list(ledger.part_hands(ask.pool, position))
+        for claim, _, held, _ in sorted(hands, key=lambda hand: (hand[0].namespace, hand[0].name, hand[1].index)):
+            for at_bit, share in held:
+                rest = Counter(parts.held(ask.pool, position, bit))
+                rest.subtract([share])
+                if at_bit == bit and rule.after(rule.use(rest.items()), part) is not None:
+                    where = f"{view.name}/{view.devices[bit].id.device} would have room without {share.profile}"
+                    return f"; {where} at {share.start} of {claim.namespace}/{claim.name}"
+    return ""
 
 
 def _most(stock: Stock, at: int, mine: Booleans, each: Part) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from adjoin_allocator.card_rules import UNUSED, Use
 from adjoin_allocator.model import Share
 from adjoin_allocator.rulebook import CardClass, rule
-from adjoin_allocator.sharing import MILLI, Part
+from adjoin_allocator.sharing import AMOUNTS, MILLI, Part
 from adjoin_allocator.terms import ShareMode
 
 Booleans = NDArray[np.bool_]
@@ -105,8 +105,11 @@ class Stock:
         self.shares = tuple(shares)
         self.share_at = {share.name: at for at, share in enumerate(shares)}
         self.rules = [[rule(share, each) for each in classes] for share in shares]
-        self.cut = [share.mode is ShareMode.PARTITIONED for share in shares]
-        """By share whether it cuts cards into partitions."""
+        self.cut = [
+            share.mode is ShareMode.PARTITIONED or (share.mode in AMOUNTS and any(policy for _, _, policy in classes))
+            for share in shares
+        ]
+        """By share whether its cards have to be asked one by one what fits: sums of what is asked do not tell."""
         caps = [[each.cap for each in row] for row in self.rules]
         self.caps = np.array(caps, dtype=np.int64).reshape(len(shares), len(classes))
         self._classes: list[list[int]] = self.klass.tolist()

@@ -123,10 +123,25 @@ def price(snapshot: Snapshot, device: Device, placed: PlacedDevice) -> int:
         fraction = Fraction(1, share.functions)
     elif share.mode is ShareMode.PARTITIONED:
         fraction = partition_fraction(share, device, placed.share.profile or "")
-    elif placed.share.memory_bytes:
+    elif taken := counted_bytes(device, placed.share.memory_bytes):
         whole = None if memory is None else shareable_bytes(share, memory)
-        fraction = max(fraction, Fraction(placed.share.memory_bytes, whole) if whole else Fraction(1))
+        fraction = max(fraction, Fraction(taken, whole) if whole else Fraction(1))
     return ceil(min(fraction, Fraction(1)) * 1000)
+
+
+def counted_bytes(device: Device, asked: int | None) -> int:
+    """What of a device's memory Kubernetes counts for a part: the amount, of devices with a policy the next one that
+    it has.
+    """
+    policy = next((each for name, each in device.policies.items() if name.endswith("/memory")), None)
+    if policy is None or not device.allow_multiple_allocations:
+        return asked or 0
+    if asked is None:
+        return policy.default if policy.default is not None else memory_bytes(device) or 0
+    if policy.values:
+        return min(value for value in policy.values if value >= asked)
+    above = max(asked - (policy.least or 0), 0)
+    return (policy.least or 0) + (-(-above // policy.step) * policy.step if policy.step else above)
 
 
 def _allowed(pool: Pool, before: Held, held: Held, tenant: str, kind: str) -> bool:

@@ -478,7 +478,6 @@ def _cargo(
     devices = {request: tuple(group) for request, group in by_request.items()}
     ids = (device.id for group in by_request.values() for device in group)
     bindings = {id_: binding for id_ in ids if (binding := inventory.binding(id_)) is not None}
-    shared = tuple(dict.fromkeys(each.request for each in _placed(member) if each.share is not None))
     return Cargo(
         claim=claim,
         index=member.index,
@@ -487,7 +486,6 @@ def _cargo(
         pool=pool.meta.name,
         guarded=pool.pool.spec.delivery.guard is Guard.DEVICE_TAINT_RULE,
         bindings=bindings,
-        parts=shared,
         shares=divided,
         alone=_alone(claim, member, devices, divided, scene) if divided else frozenset(),
         excused=excuses(pool.pool.spec.health.rules),

@@ -63,7 +63,7 @@ def decide_eager(scene: Scene, selected: Selected, reports: Mapping[str, ShareRe
         return {}
     eager.sort(key=lambda each: (each.meta.created or 0.0, each.meta.name, each.meta.uid))
     names = [each.meta.name for each in eager]
-    busy, gone = taken(scene), frozenset[DeviceID]()
+    busy, promised, gone = taken(scene), scene.promised, frozenset[DeviceID]()
     found = {}
     for rank, facts in enumerate(eager):
         younger = frozenset(names[rank + 1 :])
@@ -74,7 +74,7 @@ def decide_eager(scene: Scene, selected: Selected, reports: Mapping[str, ShareRe
         able = [
             each
             for each in mine
-            if each.id not in gone and (each.id in own or _free(each, share.name, younger, busy, scene))
+            if each.id not in gone and (each.id in own or _free(each, share.name, younger, (busy, promised), scene))
         ]
         able.sort(key=lambda each: each.id not in own)
         wanted = able if share.max_devices is None else able[: max(share.max_devices, 0)]
@@ -91,11 +91,22 @@ def _sound(facts: ShareFacts, reports: Mapping[str, ShareReport], scene: Scene) 
     return known is not None and known.uid == facts.meta.uid and not share_problem(facts, known, scene.snapshot.pools)
 
 
-def _free(device: Device, name: str, younger: frozenset[str], busy: frozenset[DeviceID], scene: Scene) -> bool:
-    """Whether a share may bring the device into its mode. What a younger such share has idle in its own it gives up."""
+def _free(
+    device: Device,
+    name: str,
+    younger: frozenset[str],
+    others: tuple[frozenset[DeviceID], frozenset[DeviceID]],
+    scene: Scene,
+) -> bool:
+    """Whether a share may bring the device into its mode. What a younger such share has idle in its
+    own it gives up. `others` have devices: all, and those that this decision gives them."""
     node = scene.inventory.nodes.get(device.node)
-    if node is None or not node.ready or device.standing is not Standing.OFFERED or device.id in busy:
+    if node is None or not node.ready or device.standing is not Standing.OFFERED:
         return False
     if any(each.share != name for each in scene.users(device.id)):
         return False
-    return all(each.share.meta.name in (name, *younger) for each in scene.modes.by_device.get(device.id, ()))
+    inside = scene.modes.by_device.get(device.id, ())
+    if inside:
+        # Its hooks may have it right now; they end.
+        return device.id not in others[1] and all(each.share.meta.name in (name, *younger) for each in inside)
+    return device.id not in others[0]

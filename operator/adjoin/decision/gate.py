@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from adjoin.api.share import PlacementState, Prepare
+from adjoin.api.share import PlacementState
 from adjoin.decision.scene import Scene
 from adjoin_allocator.model import PlacedDevice
 
@@ -29,20 +29,7 @@ def mode_obstacle(node: str, devices: Collection[PlacedDevice], hooked: bool, sc
             return f"device {placed.id} on {node} {doing} for DeviceShare {name}"
         if own is None and name and hooked and any(each.meta.name == name for each in scene.view.shares.values()):
             return f"device {placed.id} on {node} is not recorded yet in DeviceShare {name}"
-        if not name and _unsettled(placed, node, scene):
+        device = scene.inventory.device(node, placed.id)
+        if own is None and device is not None and scene.entering(device.device_pool, device.kind, name):
             return f"device {placed.id} on {node}: a DeviceShare's status is being written"
     return ""
-
-
-def _unsettled(placed: PlacedDevice, node: str, scene: Scene) -> bool:
-    """Whether a share that prepares devices by itself may be entering the device right now."""
-    busy = [share for uid, share in scene.view.shares.items() if uid in scene.view.busy]
-    if not busy:
-        return False
-    device = scene.inventory.device(node, placed.id)
-    return device is not None and any(
-        share.share.spec.prepare is Prepare.EAGER
-        and share.share.spec.pool_ref.name == device.device_pool
-        and share.share.spec.device == device.kind
-        for share in busy
-    )

@@ -117,7 +117,4 @@ def _held(pool: PoolFacts, scene: Scene) -> dict[str, Device]:
 
 def taken(scene: Scene) -> frozenset[DeviceID]:
     """Devices that this decision gives to somebody or keeps for somebody, and those in allocations."""
-    plans = scene.plan.claims.values()
-    planned = {device.id for plan in plans for placement in plan.placements for device in placement.devices}
-    promised = {device.id for plan in plans for nomination in plan.nominated for device in nomination.devices}
-    return frozenset(planned | promised | set(scene.snapshot.holds))
+    return scene.promised | frozenset(scene.snapshot.holds)

@@ -135,6 +135,9 @@ def decide_modes(share: ShareFacts, known: Share, eager: Eager, scene: Scene) ->
         if entry is not None:
             made[each.key] = entry
     there = {each.today for each in stored}
+    if scene.entering(known.pool, known.kind, known.name):
+        # It may be entering the very device: the next look knows.
+        there |= {*scene.users_of(known.name), *(one.id for one in eager.wanted)}
     for device, mine in sorted(scene.users_of(known.name).items()):
         if device not in there and device not in scene.modes.by_device and len(made) < MOST:
             entry = _entered(mine, case)

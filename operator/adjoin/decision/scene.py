@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from adjoin.api.share import Prepare
 from adjoin.cache import View
 from adjoin.decision.regain import Regained
 from adjoin.decision.turns import Turns
@@ -142,6 +143,26 @@ class Scene:
             )
             self._holders.setdefault(_NOBODYS, "")
         return self.view.claims.get(self._holders.get(device, ""))
+
+    @property
+    def promised(self) -> frozenset[DeviceID]:
+        """Devices that this decision gives to somebody or keeps for somebody. O(plan)."""
+        plans = self.plan.claims.values()
+        planned = {device.id for plan in plans for placement in plan.placements for device in placement.devices}
+        return frozenset(planned | {device.id for plan in plans for each in plan.nominated for device in each.devices})
+
+    def entering(self, pool: str, kind: str, besides: str = "") -> bool:
+        """Whether the status of a share that prepares devices of that name by itself is being written: which devices it
+        enters is not known before that has ended."""
+        busy = (
+            share for uid, share in self.view.shares.items() if uid in self.view.busy and share.meta.name != besides
+        )
+        return any(
+            share.share.spec.prepare is Prepare.EAGER
+            and share.share.spec.pool_ref.name == pool
+            and share.share.spec.device == kind
+            for share in busy
+        )
 
     def users(self, device: DeviceID) -> Sequence[Held]:
         """Claims that have the device or parts of it, by today's name, older claims first."""

@@ -55,7 +55,6 @@ class Cargo:
         pool: Name of the DevicePool whose guard the ResourceClaims tolerate.
         guarded: Whether the pool's guard keeps others off; without it our own finalizer holds the allocation.
         bindings: What kube-scheduler waits for before it binds the pod, by device.
-        parts: Requests that hold parts of devices.
         shares: By request the part of each of its devices, None for a whole one; nothing for requests of whole ones.
         alone: Devices of which nobody else has a part.
         excused: Tolerations of device taints that the pool's health rules excuse.
@@ -72,7 +71,6 @@ class Cargo:
     pool: str
     guarded: bool
     bindings: Mapping[DeviceID, Binding] = field(default_factory=dict)
-    parts: tuple[str, ...] = ()
     shares: Mapping[str, tuple[PlacedShare | None, ...]] = field(default_factory=dict)
     alone: frozenset[DeviceID] = frozenset()
     excused: tuple[Mapping[str, str], ...] = ()
@@ -225,16 +223,15 @@ def uncarried_parts(cargo: Cargo) -> Notice | None:
 
 
 def _unrounded(cargo: Cargo) -> Notice | None:
-    """A part that Kubernetes would count as another amount than the claim holds."""
+    """A part of an amount that the driver does not give any more."""
     for request, shares in cargo.shares.items():
         for device, share in zip(cargo.devices[request], shares, strict=True):
             if share is None or not device.allow_multiple_allocations:
                 continue
-            counted = rounded(device, share.memory_bytes)
-            if counted != share.memory_bytes:
+            if rounded(device, share.memory_bytes) is None:
                 claim, asked = cargo.claim.meta, share.memory_bytes
                 text = f"request {request} of DeviceClaim {claim.name} has a part of {device.id}"
-                why = f"its driver's request policy has {'no such part' if counted is None else size(counted)}"
+                why = "its driver's request policy has no such part by now"
                 held = "whatever memory there is" if asked is None else size(asked)
                 message = f"{text} with {held}: {why}; ask for an amount that the policy has; the pod waits"
                 return Notice("PartsNotDelivered", message, warning=True, key=claim.uid)

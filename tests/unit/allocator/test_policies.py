@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 from tests.support import make
+from tests.support.checks import assert_valid
 
+from adjoin_allocator import plan
 from adjoin_allocator.cel import Quantity
 from adjoin_allocator.model import Device, RequestPolicy
-from adjoin_allocator.policies import consumed, consumption, parts_at_most, rounded, why_not
+from adjoin_allocator.policies import consumed, consumption, rounded
 
 GI = 1 << 30
 STEPS = RequestPolicy(default=10 * GI, least=10 * GI, most=80 * GI, step=10 * GI)
@@ -50,14 +52,12 @@ def test_memory_of_a_device_is_rounded_and_refused_beyond_it() -> None:
     assert rounded(shareable(), None) == 10 * GI
     assert rounded(shareable(), 81 * GI) is None
     assert rounded(shareable(None), 81 * GI) is None
-    assert why_not(shareable(), 81 * GI) == "81Gi is more than 80Gi, the most that the driver's request policy allows"
 
 
 def test_a_device_for_one_allocation_takes_any_amount() -> None:
     card = replace(shareable(), allow_multiple_allocations=False)
     assert rounded(card, 31 * GI) == 31 * GI
     assert rounded(card, None) is None
-    assert parts_at_most(card) is None
 
 
 def test_every_capacity_is_consumed_by_default_or_whole() -> None:
@@ -67,6 +67,25 @@ def test_every_capacity_is_consumed_by_default_or_whole() -> None:
     )
     taken = {name: str(amount) for name, amount in consumption(card, 40 * GI).items()}
     assert taken == {"gpu.nvidia.com/memory": "40Gi", "gpu.nvidia.com/shares": "1", "gpu.nvidia.com/engines": "7"}
-    assert parts_at_most(card) == 1, "engines have no policy, so the first part takes them all"
-    engines = replace(card, capacity={name: amount for name, amount in card.capacity.items() if "engines" not in name})
-    assert parts_at_most(engines) == 4
+
+
+@pytest.mark.parametrize(
+    ("asked", "placed"),
+    [
+        pytest.param((31, 31), 2, id="two that are each counted as 40 of 80"),
+        pytest.param((31, 31, 1), 2, id="and then not even the least part of it"),
+        pytest.param((None, 61, 1), 2, id="the default of 10 beside what is counted as 70"),
+        pytest.param((81,), 0, id="more than the driver gives"),
+    ],
+)
+def test_parts_take_what_kubernetes_counts(asked: tuple[int | None, ...], placed: int) -> None:
+    claims = [
+        make.claim(f"c{at}", make.part(None if gib is None else gib * GI, 100), created=float(at))
+        for at, gib in enumerate(asked)
+    ]
+    snapshot = make.snapshot([shareable()], claims, shares=[make.share()])
+    decided = plan(snapshot, make.NOW)
+    assert_valid(snapshot, decided)
+    assert [bool(decided.claims[claim.uid].placements) for claim in claims] == [
+        at < placed for at in range(len(claims))
+    ]

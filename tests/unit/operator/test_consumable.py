@@ -38,7 +38,6 @@ def cargo(share: PlacedShare, *, several: bool = True, alone: bool = False) -> C
         devices={"gpu": (device,)},
         pool="training",
         guarded=False,
-        parts=("gpu",),
         shares={"gpu": (share,)},
         alone=frozenset({device.id} if alone else ()),
     )
@@ -69,8 +68,9 @@ def test_parts_of_a_device_have_share_ids_that_stay_and_differ() -> None:
     ("share", "several", "alone", "why"),
     [
         pytest.param(PlacedShare("half", memory_bytes=40 * GI), True, False, "", id="an amount that the policy has"),
-        pytest.param(PlacedShare("half", memory_bytes=31 * GI), True, False, "40Gi", id="one that is rounded up"),
-        pytest.param(PlacedShare("half", compute_milli=500), True, False, "10Gi", id="no memory: the default counts"),
+        pytest.param(PlacedShare("half", memory_bytes=31 * GI), True, False, "", id="one that is rounded up"),
+        pytest.param(PlacedShare("half", compute_milli=500), True, False, "", id="no memory: the default counts"),
+        pytest.param(PlacedShare("half", memory_bytes=81 * GI), True, False, "no such part", id="more than there is"),
         pytest.param(PlacedShare("half", memory_bytes=31 * GI), False, True, "", id="one allocation, nobody else"),
         pytest.param(
             PlacedShare("half", memory_bytes=31 * GI), False, False, "Environment", id="one allocation, others too"

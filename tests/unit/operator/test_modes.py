@@ -325,6 +325,40 @@ def test_two_shares_edits_end_in_the_same_state_in_whatever_order(first: str) ->
     assert condition(world, "Overlap", "old") is None
 
 
+def test_while_a_shares_status_is_being_written_nobody_else_enters_devices_that_it_may_be_entering() -> None:
+    world = cluster(eager("one"), eager("two"), deviceshare("three"), part(share="three"))
+    decision = Decider().decide(world.view(busy=["share-one"]), world.now)
+    written = {
+        step.name: step.body for intent in decision.intents for step in intent.steps if step.kind is Kind.DEVICE_SHARE
+    }
+    assert "one" not in written
+    assert all("placements" not in (body or {}).get("status", {}) for body in written.values())
+    settle(world)
+    modes = [ledger(world, name) for name in ("one", "two", "three")]
+    assert sorted(device for mode in modes for device in mode) == ["gpu-0", "gpu-1"]
+
+
+def test_an_older_share_has_what_a_younger_one_is_just_preparing() -> None:
+    world = published()
+    world.add(
+        eager("new", created="2026-11-30T07:30:00Z", maxDevices=1), deviceshare("old", created="2026-11-30T07:00:00Z")
+    )
+    world.change(Kind.DEVICE_SHARE, "old", {"spec": {"maxDevices": 1}})
+    met: list[str] = []
+
+    def end(job: Obj) -> Ending:
+        if not met:
+            met.append(told(job)["devices"][0]["share"]["name"])
+            world.change(Kind.DEVICE_SHARE, "old", {"spec": {"prepare": "Eager"}})
+            return Ending(None)
+        return Ending()
+
+    world.hook = end
+    settle(world)
+    assert met == ["new"]
+    assert (ledger(world, "old"), ledger(world, "new")) == ({"gpu-0": "Ready"}, {"gpu-1": "Ready"})
+
+
 @pytest.mark.parametrize(
     ("edit", "left"),
     [
@@ -417,9 +451,17 @@ STORIES = pytest.mark.parametrize(
 
 
 @STORIES
-@pytest.mark.parametrize("machine", [cluster, published], ids=["listed", "published"])
-def test_a_crash_before_any_write_changes_nothing_about_the_end(story: Story, machine: Callable[[], World]) -> None:
+def test_a_crash_before_any_write_changes_nothing_about_the_end(story: Story) -> None:
     """No hook runs twice either: what ran is part of the end."""
+    _crashes(story, cluster)
+
+
+@pytest.mark.parametrize("story", [pytest.param(_life, id="a part"), pytest.param(_conversion, id="needed whole")])
+def test_a_crash_leaves_no_card_in_two_resource_claims_of_hooks(story: Story) -> None:
+    _crashes(story, published)
+
+
+def _crashes(story: Story, machine: Callable[[], World]) -> None:
     smooth = machine()
     story(smooth)
     writes = len(smooth.writes)
@@ -614,7 +656,7 @@ def test_a_share_says_how_many_parts_there_are_and_are_free(share: Obj, claim: O
 
 
 def test_b11_a_share_made_smaller_evicts_nobody_and_gives_nothing_until_use_has_dropped() -> None:
-    slots = {"mode": "TimeSliced", "timeSliced": {"slots": 4}}
+    slots: Obj = {"mode": "TimeSliced", "timeSliced": {"slots": 4}}
     claims = [
         deviceclaim(f"job-{n}", requests=[{"name": "gpu", "share": {"name": "half", "slots": 1}}]) for n in range(3)
     ]

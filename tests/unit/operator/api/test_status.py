@@ -43,6 +43,7 @@ def test_claim() -> None:
         "idleSince",
         "lostSince",
         "served",
+        "resizedAt",
         "bootID",
         "hooks",
     }

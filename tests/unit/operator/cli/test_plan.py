@@ -72,6 +72,7 @@ class TestShape:
             "idleSince": None,
             "lostSince": None,
             "served": None,
+            "resizedAt": None,
             "bootID": None,
             "hooks": [],
         }

@@ -45,7 +45,7 @@ def ways(requests: tuple[Request, ...]) -> tuple[tuple[Request, ...], ...]:
 
 @lru_cache(maxsize=SPECS)
 def _ways(requests: tuple[Request, ...]) -> tuple[tuple[Request, ...], ...]:
-    choices = [[_taking(request, each) for each in request.first_of] or [request] for request in requests]
+    choices = [[taking(request, each) for each in request.first_of] or [request] for request in requests]
     return tuple(product(*choices))
 
 
@@ -53,7 +53,7 @@ def most_wanted(requests: tuple[Request, ...]) -> tuple[Request, ...]:
     """The first of the ways. It stands for the claim where others ask what it wants."""
     if not _several(requests):
         return requests
-    return tuple(_taking(request, request.first_of[0]) if request.first_of else request for request in requests)
+    return tuple(taking(request, request.first_of[0]) if request.first_of else request for request in requests)
 
 
 def _several(requests: Sequence[Request]) -> bool:
@@ -69,7 +69,8 @@ def label(request: Request) -> str:
     return f"{request.name}/{request.first_of[0].name}" if request.first_of else request.name
 
 
-def _taking(request: Request, chosen: Alternative) -> Request:
+def taking(request: Request, chosen: Alternative) -> Request:
+    """A request that is served in one of its ways."""
     return replace(
         request,
         count=0 if chosen.all_devices else chosen.count,

@@ -48,7 +48,7 @@ def share_refusal(
         why = _elsewhere(claim.pool, request, share)
         if why is not None:
             return Reason(Code.SHARE_UNAVAILABLE, 0, why)
-        why = _flaw(request, request.share, share)
+        why = share_flaw(request, share)
         if why is not None:
             return Reason(Code.INVALID_CLAIM, 0, why)
         refused = share.refusal or refusal(share)
@@ -93,8 +93,10 @@ def _elsewhere(pool: str, request: Request, share: Share) -> str | None:
     return None
 
 
-def _flaw(request: Request, ask: ShareAsk, share: Share) -> str | None:
-    """Why a request cannot be read against its share."""
+def share_flaw(request: Request, share: Share) -> str | None:
+    """Why a request for parts cannot be read against its share."""
+    ask = request.share
+    assert ask is not None, "whole devices are asked of no share"
     if request.all_devices:
         return f"request {request.name} asks for parts of all devices; how many parts is said with count"
     told = f"request {request.name} asks for"

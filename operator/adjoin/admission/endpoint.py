@@ -18,21 +18,24 @@ from aiohttp import web
 from adjoin.admission.pods import Patch, Refused, mutate_ephemeral, mutate_pod
 from adjoin.admission.variables import Environment
 from adjoin.api import names
-from adjoin.api.claim import ScalingMode
+from adjoin.api.claim import DeviceClaimSpec, ScalingMode
 from adjoin.api.common import DeviceType
 from adjoin.api.defaults import DEFAULT_REPLICAS
 from adjoin.api.errors import shown
 from adjoin.api.hook_checks import escalations
 from adjoin.api.pool_policy import DeliveryMode
 from adjoin.api.validate import validate
+from adjoin.asked import read_share_spec, read_spec
 from adjoin.cache import Facts
 from adjoin.delivery import parts
-from adjoin.environment import NamespaceFacts
+from adjoin.environment import NamespaceFacts, ShareFacts
 from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.intents import Kind
 from adjoin.inventory import asked_pool
 from adjoin.inventory.pools import default_pools
 from adjoin.inventory.tenancy import prepare_tenancy
+from adjoin_allocator.alternatives import taking
+from adjoin_allocator.shortage import share_flaw
 
 MUTATE_POD, MUTATE_ADJOIN, VALIDATE_ADJOIN = "/mutate-pod", "/mutate-adjoin", "/validate-adjoin"
 ASK_SECONDS = 1.0
@@ -170,7 +173,7 @@ class Endpoint:
         if not errors and obj.get("kind") == names.Kind.DEVICE_POOL:
             errors = await self._escalates(obj, old, request.get("userInfo") or {})
         if not errors and obj.get("kind") == names.Kind.DEVICE_CLAIM:
-            errors = tuple(self._against_pool(obj, old))
+            errors = (*self._against_pool(obj, old), *(self._against_shares(obj) if old is None else ()))
         return _answer(request, errors=errors, warnings=[] if errors else self._warnings(obj))
 
     async def _escalates(
@@ -226,6 +229,19 @@ class Endpoint:
                 at = f"spec.poolRef.name: {shown(name)}" if named else f"spec.poolRef: the default pool is {name}"
                 errors.append(f"{at}: {where} tenancy.namespaceSelector of the pool")
         return errors
+
+    def _against_shares(self, obj: Mapping[str, Any]) -> Iterator[str]:
+        """What of a new claim its shares cannot be asked, as far as they are known; planning looks again."""
+        if not self._memory.synced:
+            return
+        for at, request in enumerate(read_spec(DeviceClaimSpec.model_validate(obj.get("spec") or {})).requests):
+            path = f"spec.requests[{at}]"
+            ways = [(f"{path}.firstOf[{i}]", taking(request, one)) for i, one in enumerate(request.first_of)]
+            for field, way in ways or [(path, request)]:
+                share = None if way.share is None else self._memory.named(Kind.DEVICE_SHARE, "", way.share.name)
+                why = share_flaw(way, read_share_spec(share)) if isinstance(share, ShareFacts) else None
+                if why is not None:
+                    yield f"{field}.share: {why}"
 
     async def healthz(self, _: web.Request) -> web.Response:
         """It answers."""

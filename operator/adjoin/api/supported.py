@@ -29,7 +29,7 @@ class Refused:
 
 REFUSED: Final[dict[Kind, tuple[Refused, ...]]] = {
     Kind.DEVICE_POOL: (),
-    Kind.DEVICE_SHARE: (Refused("spec.dwell"),),
+    Kind.DEVICE_SHARE: (),
     Kind.DEVICE_CLAIM: (),
 }
 
@@ -127,6 +127,7 @@ SUPPORTED: Final[dict[Kind, frozenset[str]]] = {
             "spec.fractional.reserve",
             "spec.fractional.minReserve",
             "spec.prepare",
+            "spec.dwell",
             "spec.idleReset",
             "spec.mps.maxClients",
             "spec.mps.reserve",

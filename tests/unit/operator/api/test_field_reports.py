@@ -68,11 +68,6 @@ def test_a24_all_is_a_wish_for_at_least_one() -> None:
     assert refusals(claim(requests=[{"name": "gpu", "all": True, "count": 1}])) == ["spec.requests[0].count"]
 
 
-def test_b3_slots_are_not_cards_and_the_claim_is_told_at_creation() -> None:
-    errors = validate_claim(claim(requests=[{"name": "gpu", "count": 2, "share": {"name": "slots", "slots": 2}}]))
-    assert [str(error) for error in errors] == ["not supported yet: spec.requests[0].share.slots (found 2)"]
-
-
 @pytest.mark.parametrize(
     ("obj", "path"),
     [

@@ -9,7 +9,7 @@ from tests.support import api_cases
 from tests.support.api_objects import Case, Manifest, claim, pool, share
 
 from adjoin.api.errors import ErrorKind, FieldError
-from adjoin.api.validate import validate, validate_claim, validate_pool, validate_share
+from adjoin.api.validate import validate, validate_claim, validate_pool
 
 
 def own(errors: list[FieldError]) -> list[FieldError]:
@@ -207,9 +207,3 @@ def test_nothing_that_is_json_breaks_it(obj: Manifest, parts: Manifest) -> None:
     errors = validate(obj | parts)
     assert errors or not parts.keys() & {"metadata", "spec"}
     assert all(str(error) for error in errors)
-
-
-def test_a_share_of_a_mode_without_behaviour_is_refused_and_its_own_mistakes_beside() -> None:
-    assert [str(error.kind) for error in validate_share(share())] == ["unsupported", "unsupported"]
-    kinds = [str(error.kind) for error in validate_share(share(timeSliced={"slots": 0}))]
-    assert kinds == ["invalid", "unsupported", "unsupported"]

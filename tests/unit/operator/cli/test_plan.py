@@ -215,9 +215,9 @@ class TestExit:
                 id="CEL that does not compile",
             ),
             pytest.param(
-                [deviceclaim(requests=[{"name": "gpu", "share": {"name": "quarters", "slots": 1}}])],
-                "not supported yet: spec.requests[0].share.slots",
-                id="a field without behaviour",
+                [deviceclaim(requests=[{"name": "gpu", "share": {"name": "quarters", "slots": 0}}])],
+                "spec.requests[0].share.slots",
+                id="no slot",
             ),
             pytest.param(
                 [
@@ -229,11 +229,11 @@ class TestExit:
                             "poolRef": {"name": "p"},
                             "device": "gpu",
                             "mode": "TimeSliced",
-                            "timeSliced": {"slots": 4},
+                            "timeSliced": {"slots": 0},
                         },
                     }
                 ],
-                "not supported yet: spec",
+                "spec.timeSliced.slots",
                 id="a DeviceShare",
             ),
             pytest.param(

@@ -47,9 +47,15 @@ def refusal(share: Share, devices: Iterable[Device]) -> str:
     if share.mode is not ShareMode.PARTITIONED:
         return ""
     known: dict[int, str] = {}
+    devices = list(islice(devices, share.max_devices))
+    published = next((device for device in devices if device.consumes), None)
+    if published is not None:
+        # Two tables of one card would not know of each other.
+        name = f"{published.node}/{published.id.device}"
+        return f"{name}: its driver publishes partitions itself: claim these as devices of the pool, by selector"
     first: tuple[Device, PartitionRule] | None = None
     unknown = list(share.profiles)
-    for device in islice(devices, share.max_devices):
+    for device in devices:
         rule = rule_for(share, device)
         assert isinstance(rule, PartitionRule)
         first = first or (device, rule)

@@ -19,7 +19,7 @@ from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.geometry import Geometry
 from adjoin_allocator.model import PlacedShare
 from adjoin_allocator.partitions import Refusal, Slot, arrange, compute_used, occupied, relayout, starts
-from adjoin_allocator.prospects import Outlook, outlook
+from adjoin_allocator.prospects import SCALE, Outlook, outlook
 from adjoin_allocator.sharing import MILLI, Part
 
 Held = tuple[tuple[Slot, ...], tuple[tuple[str, int], ...]]
@@ -202,18 +202,35 @@ class PartitionRule(CardRule):
         if self.share.layout:
             return self.size(asked) * (UNIT // MILLI) + opening
         view = outlook(self.geometry, self.share.profiles, demand)
+        fixed, open_ = self.held(use)
+        if not open_ and asked.number == 1:
+            choice = view.choose(fixed, asked.profile)
+            return None if choice is None else choice.loss * UNIT // SCALE + opening
         return max(0, self._value(view, use) - self._value(view, after)) + opening
 
     def _value(self, view: Outlook, use: Use) -> int:
-        """What a card is worth to those who come, its open partitions at the best places."""
+        """What a card is worth to those who come, its open partitions where they would be settled."""
         key = (view, use)
         found = self._values.get(key)
         if found is None:
-            best = max((view.worth(view.state(slots)) for slots in self._arrangements(use)), default=None)
             assert self.geometry is not None
-            scaled = 0 if best is None else best * UNIT / self.geometry.slices**2
-            found = self._values[key] = int(scaled)
+            worth = view.worth(view.state(self._best(view, use)))
+            found = self._values[key] = int(worth * UNIT / self.geometry.slices**2)
         return found
+
+    def _best(self, view: Outlook, use: Use) -> tuple[Slot, ...]:
+        """The arrangement of open partitions that keeps the largest profiles possible, then the most worth; of these
+        the first in order. There must be one.
+        """
+        best: tuple[object, ...] | None = None
+        chosen: tuple[Slot, ...] = ()
+        for slots in self._arrangements(use):
+            state = view.state(slots)
+            value = (view.possible(state), view.worth(state))
+            if best is None or value > best:
+                best, chosen = value, slots
+        assert best is not None, "partitions were given that do not fit"
+        return chosen
 
     def settled(self, use: Use, demand: Mapping[str, int]) -> Mapping[str, tuple[Slot, ...]]:
         """A place for each open partition, by profile in order of place: those that leave the card worth most, and of
@@ -225,15 +242,7 @@ class PartitionRule(CardRule):
             found = self.places(fixed, dict(open_))
             assert found is not None, "partitions were given that do not fit"
             return found
-        view = outlook(self.geometry, self.share.profiles, demand)
-        best: tuple[object, ...] | None = None
-        chosen: tuple[Slot, ...] = ()
-        for slots in self._arrangements(use):
-            state = view.state(slots)
-            value = (view.possible(state), view.worth(state))
-            if best is None or value > best:
-                best, chosen = value, slots
-        assert best is not None, "partitions were given that do not fit"
+        chosen = self._best(outlook(self.geometry, self.share.profiles, demand), use)
         return _new(chosen, fixed)
 
     def _arrangements(self, use: Use) -> Iterator[tuple[Slot, ...]]:

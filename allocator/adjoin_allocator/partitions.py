@@ -109,15 +109,6 @@ def starts(geometry: Geometry, held: Collection[Slot], profile: str) -> tuple[in
     return tuple(start for start in known.starts if not taken >> start & window)
 
 
-def free_slot(layout: Iterable[Slot], held: Collection[Slot], profile: str) -> Slot | None:
-    """A partition of a fixed layout that nobody holds: of this profile, the first by place.
-
-    A partition of which another layout's partition still holds slices is not free.
-    """
-    taken = occupied(held)
-    return min((slot for slot in layout if slot.profile == profile and not slot.mask & taken), default=None)
-
-
 def arrange(geometry: Geometry, wanted: Mapping[str, int], fixed: Iterable[Slot] = ()) -> tuple[Slot, ...] | Refusal:
     """A place for each of the wanted partitions around those that are there; all of them together, in order of place.
 

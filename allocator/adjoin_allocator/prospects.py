@@ -219,32 +219,6 @@ def _outlook(geometry: Geometry, names: tuple[str, ...], parts: tuple[int, ...])
     return Outlook(geometry, tuple(weights))
 
 
-def best_start(
-    geometry: Geometry,
-    held: Iterable[Slot],
-    profile: str,
-    allowed: Collection[str],
-    demand: Mapping[str, int] | None = None,
-) -> int | None:
-    """Where one more partition is put on a device with these; None only if there is no room for it."""
-    choice = outlook(geometry, allowed, demand).choose(held, profile)
-    return None if choice is None else choice.start
-
-
-def rank(
-    geometry: Geometry,
-    held: Iterable[Slot],
-    profile: str,
-    allowed: Collection[str],
-    demand: Mapping[str, int] | None = None,
-) -> int | None:
-    """What a device with these partitions loses of its worth by one more at its best place, by which devices are
-    compared: the less the better; None if there is no room. An empty device is compared like any other.
-    """
-    choice = outlook(geometry, allowed, demand).choose(held, profile)
-    return None if choice is None else choice.loss
-
-
 def _group(profile: Profile) -> str:
     return profile.group or profile.name
 

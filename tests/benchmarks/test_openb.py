@@ -11,8 +11,9 @@ from tests.benchmarks.clusters import cluster
 from tests.benchmarks.decisions import KINDS, compiled, measure
 from tests.benchmarks.openb.bound import bound
 from tests.benchmarks.openb.literature import BestFit, Fleet, Gradient, replay
+from tests.benchmarks.openb.mixed import WAYS, given
 from tests.benchmarks.openb.ours import batch, one_by_one
-from tests.benchmarks.openb.trace import Machine, Pod, arrivals, read_machines, read_pods
+from tests.benchmarks.openb.trace import Machine, Pod, arrivals, read_machines, read_pods, up_to_full
 from tests.support.shared import needs_shared, shared
 
 pytestmark = [pytest.mark.benchmark, pytest.mark.timeout(3600), needs_shared]
@@ -63,3 +64,11 @@ def test_a_batch_is_near_what_is_possible_at_all(machines: list[Machine], name: 
     order = arrivals(read_pods(shared(f"data/openb/openb_pod_list_{name}.csv")), machines, 43)
     gap = batch(order, machines).unallocated - bound(order, machines)
     assert -1e-6 <= gap <= most(f"openb_batch_{name}")
+
+
+def test_mixed_modes_place_more_than_any_single_one(machines: list[Machine], pods: list[Pod]) -> None:
+    """On a part of the nodes, one order: fractions, else partitions, else whole cards."""
+    some = machines[:: len(machines) // 120][:120]
+    order = up_to_full(arrivals(pods, some, SEEDS[0]), 1000 * sum(machine.cards for machine in some))
+    served = {way: given(order, some, way) for way in WAYS}
+    assert all(served["mix"] > served[way] for way in WAYS if way != "mix"), served

@@ -184,8 +184,17 @@ class Cluster:
             host = [None if left is None else left - ask for left, ask in zip(self.host[node], asks, strict=True)]
             if any(left is not None and left < 0 for left in host):
                 continue
-            for cards, changed, opened in self._choices(node, claim, free):
-                before = self.value(node)
+            before = self.value(node)
+            choices = list(self._choices(node, claim, free))
+            # Of a node's cards the one that loses least is taken, split ones and whole ones apart; what hosts make idle
+            # tells nodes apart.
+            least = {
+                way: max(self.value(node, changed) for _, changed, opened in choices if opened == way)
+                for way in {opened for _, _, opened in choices}
+            }
+            for cards, changed, opened in choices:
+                if self.value(node, changed) < least[opened]:
+                    continue
                 lost = int((before - self.value(node, changed)) * self._weight(claim, node))
                 cost = lost + UNIT * (self.idle(before - lost, host) - self.idle(before, self.host[node]))
                 yield Place(node, cards, cost + self._slots(free, node, opened))

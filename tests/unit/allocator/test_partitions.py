@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adjoin_allocator.geometry import Entry, Geometry, Profile, built_in, custom
-from adjoin_allocator.partitions import Lack, Refusal, Slot, arrange, free_slot, relayout, starts
+from adjoin_allocator.partitions import Lack, Refusal, Slot, arrange, relayout, starts
 
 
 def known(name: str) -> Geometry:
@@ -291,12 +291,3 @@ def test_a_new_layout_keeps_all_busy_partitions_or_says_which_it_cannot(data: st
     else:
         assert found in candidates
         assert set(busy) <= set(found)
-
-
-def test_a_free_partition_of_a_fixed_layout() -> None:
-    """The first by place; none that overlaps one of another layout which somebody still holds."""
-    assert free_slot(NOW, (), "1g.10gb") == NOW[0]
-    assert free_slot(reversed(NOW), NOW[:1], "1g.10gb") == NOW[1]
-    assert free_slot(NOW, NOW[:2], "1g.10gb") is None
-    assert free_slot(NOW, (Slot("1g.20gb", 2, 2),), "2g.20gb") is None
-    assert free_slot(NOW, (), "7g.80gb") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from functools import cache
 
@@ -13,7 +14,7 @@ from tests.unit.allocator.test_partitions import A30, H100, PAIRS, TIGHT, layout
 
 from adjoin_allocator.geometry import Entry, Geometry, custom
 from adjoin_allocator.partitions import Slot, starts
-from adjoin_allocator.prospects import STATES, Outlook, best_start, outlook, rank
+from adjoin_allocator.prospects import STATES, Outlook, outlook
 
 EVERY = [
     pytest.param(each, id=name) for name, each in (("H100", H100), ("A30", A30), ("given", PAIRS), ("tight", TIGHT))
@@ -22,6 +23,24 @@ LARGE = custom(
     [Entry("a", tuple(range(40)), 1, 1), Entry("b", tuple(range(0, 40, 3)), 3, 2), Entry("c", (0, 20), 20, 9)]
 )
 """More states than can be looked at."""
+
+
+def best_start(
+    geometry: Geometry,
+    held: Iterable[Slot],
+    profile: str,
+    allowed: Collection[str],
+    demand: Mapping[str, int] | None = None,
+) -> int | None:
+    """Where one more partition is put; None if there is no room."""
+    choice = outlook(geometry, allowed, demand).choose(held, profile)
+    return None if choice is None else choice.start
+
+
+def rank(geometry: Geometry, held: Iterable[Slot], profile: str, allowed: Collection[str]) -> int | None:
+    """What a device loses by it; None if there is no room."""
+    choice = outlook(geometry, allowed).choose(held, profile)
+    return None if choice is None else choice.loss
 
 
 def with_one_more(layout: tuple[Slot, ...], geometry: Geometry, profile: str, start: int) -> tuple[Slot, ...]:

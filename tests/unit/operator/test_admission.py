@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from tests.support.clock import until
-from tests.support.objects import Obj, deviceclaim, devicepool, node, resourceslice
+from tests.support.objects import Obj, deviceclaim, devicepool, deviceshare, node, resourceslice
 from tests.support.world import Ending, World
 
 from adjoin.admission import build_app
@@ -718,6 +718,41 @@ async def test_a_claim_that_names_no_pool_is_held_against_the_default_pool(apart
     if annotated:
         assert "pool training declares quick" in answer["status"]["message"]
         assert "spec.poolRef: the default pool is training: namespace team may not" in answer["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("requests", "words"),
+    [
+        pytest.param([{"name": "gpu", "share": {"name": "turns", "slots": 4}}], "", id="all of its slots"),
+        pytest.param(
+            [{"name": "nic"}, {"name": "gpu", "share": {"name": "turns", "slots": 5}}],
+            "spec.requests[1].share: request gpu asks for 5 slots of one device, DeviceShare turns has 4 of each; more "
+            "slots are no more devices: several devices are asked for with count",
+            id="more than there are",
+        ),
+        pytest.param(
+            [
+                {
+                    "name": "gpu",
+                    "firstOf": [{"name": "one"}, {"name": "two", "share": {"name": "turns", "memory": "1Gi"}}],
+                }
+            ],
+            "spec.requests[0].firstOf[1].share: request gpu asks for memory and compute of DeviceShare turns, whose "
+            "mode is TimeSliced; ask for slots instead",
+            id="what another mode has",
+        ),
+        pytest.param([{"name": "gpu", "share": {"name": "unheard", "slots": 5}}], "", id="a share that may yet come"),
+    ],
+)
+async def test_b3_a_new_claim_is_held_against_its_shares(apart: Apart, requests: list[Obj], words: str) -> None:
+    apart.list_everything()
+    apart.know(deviceshare("turns", mode="TimeSliced", timeSliced={"slots": 4}))
+    claim = deviceclaim()
+    claim["spec"]["requests"] = requests
+    answer = await apart.post("/validate-adjoin", claim)
+    assert answer["allowed"] is not bool(words)
+    assert words in (answer.get("status") or {}).get("message", "")
+    assert (await apart.post("/validate-adjoin", claim, "UPDATE", claim))["allowed"]
 
 
 async def test_c31_a_hooks_pod_needs_no_claim_and_nobody_gates_it(apart: Apart) -> None:

@@ -552,13 +552,19 @@ class Arbiter:
         waiting, total = 0, 0
         for position, mask in sorted(held.meant.items()):
             total += mask.bit_count()
-            waiting += (mask & ledger.held(position) & ~held.taken.get(position, 0)).bit_count()
+            shape = ledger.index.views[position].shape
+            # Partitions that a driver publishes wait for whoever has something of their card.
+            near = shape.rivals(mask) if shape.counters is not None else mask
+            coming = ledger.held(position) & ~held.taken.get(position, 0) & mask
             for holding in holders.nodes.get(position, ()):
                 going = holding.back or holding.replica.index in evicted.get(holding.claim.uid, ())
                 # Who has another part of the card keeps it.
-                if holding.touched & mask and (going or holding.mask & mask):
+                if holding.touched & near and (going or holding.mask & mask):
                     since = _since(holding) if holding.back else None
                     names[f"{holding.claim.namespace}/{holding.claim.name}"] = since
+                    if near != mask:
+                        coming |= shape.rivals(holding.touched) & mask
+            waiting += coming.bit_count()
         late = [since for since in names.values() if since is not None and self._now - since >= STUCK]
         message = f"{waiting} of {total} devices that are held for it are still being released"
         if names:

@@ -175,3 +175,18 @@ def _today(pool: Obj) -> list[Obj]:
         }
         for what, body in (("devices", {"devices": devices}), ("counters", {"sharedCounters": counters}))
     ]
+
+
+def test_who_gives_way_to_a_partition_of_its_card_is_named() -> None:
+    def small(start: int) -> Obj:
+        device = {"request": "mig", "driver": GPU, "pool": "n1", "device": f"gpu-0-mig-1g-{start}"}
+        replica = {"index": 0, "node": "n1", "state": "Ready", "devices": [device]}
+        return claim(f"x{start}", asking("mig", "1g"), status={"phase": "Ready", "allocation": {"replicas": [replica]}})
+
+    high = claim("high", asking("mig", "4g"))
+    high["spec"]["priority"] = 10
+    pool = mig_pool(spec={"tenancy": {"preemption": {"withinTenant": "LowerPriority"}}})
+    ran = plan_objects([pool, node(), *mig_slices(), high, *map(small, (0, 4, 6))])
+    assert [each["name"] for each in ran.shown["preempted"]] == ["x0"]
+    (reason,) = ran.claims["high"]["reasons"]
+    assert reason["message"] == "1 of 1 devices that are held for it are still being released by team/x0"

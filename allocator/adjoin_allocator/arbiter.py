@@ -474,6 +474,13 @@ class Arbiter:
             for holding in holders.nodes.get(position, ()):
                 late |= holding.touched if self._late(holding) else 0
             self._let_go(pool, position, ledger.back(position) & ~bound.get(position, 0) & ~late)
+        # Of cards that others keep parts of, what somebody gives back comes too.
+        for position in sorted(self._ledger.parts.returning(pool)):
+            wholly = ledger.back(position) | bound.get(position, 0)
+            for holding in holders.nodes.get(position, ()):
+                for bit, share in holding.parts if holding.back and not self._late(holding) else ():
+                    if not wholly >> bit & 1:
+                        self._ledger.vacate_part(pool, position, bit, share, back=True)
         for uid, indexes in evicted.items():
             for holding in holders.claims[uid]:
                 if holding.replica.index in indexes:
@@ -541,12 +548,15 @@ class Arbiter:
         """`1 node: 4 of 8 devices are still to be given back by team/low`."""
         ledger, holders = self._ledger.pools[held.pool], self._ledger.holders[held.pool]
         names: dict[str, float | None] = {}
+        evicted = self._field(held.pool).evicted
         waiting, total = 0, 0
         for position, mask in sorted(held.meant.items()):
             total += mask.bit_count()
             waiting += (mask & ledger.held(position) & ~held.taken.get(position, 0)).bit_count()
             for holding in holders.nodes.get(position, ()):
-                if holding.touched & mask:
+                going = holding.back or holding.replica.index in evicted.get(holding.claim.uid, ())
+                # Who has another part of the card keeps it.
+                if holding.touched & mask and (going or holding.mask & mask):
                     since = _since(holding) if holding.back else None
                     names[f"{holding.claim.namespace}/{holding.claim.name}"] = since
         late = [since for since in names.values() if since is not None and self._now - since >= STUCK]

@@ -18,7 +18,7 @@ from adjoin_allocator.amounts import cores, size
 from adjoin_allocator.cost import AttributeLine, ScopeLine
 from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help, spared
 from adjoin_allocator.model import Pool
-from adjoin_allocator.nodes import CORDONED, DELETING, GONE, NOT_READY, TAINTED
+from adjoin_allocator.nodes import CORDONED, DELETING, GONE, NOT_READY, TAINTED, PoolIndex
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.selectors import survey
 from adjoin_allocator.terms import Scope, Standing
@@ -67,6 +67,16 @@ def _amount(diagnosis: Diagnosis, request: int) -> str:
 def _first(groups: Iterable[Group]) -> list[int]:
     """The positions that a sentence names: the first nodes of all these groups."""
     return sorted(position for group in groups for position in group.positions[:NAMED])[:NAMED]
+
+
+def missing(index: PoolIndex, kind: str) -> str:
+    """`, 2 missing (n1/gpu-0 has no Node object, …)`: devices of a name that are not there, or ""."""
+    gone = [
+        f"{view.name}/{view.devices[bit].id.device}{f' {why}' if (why := view.devices[bit].standing_detail) else ''}"
+        for view in index.views
+        for bit in bits(view.standing.get(Standing.MISSING, 0) & view.shape.kinds.get(kind, 0))
+    ]
+    return f", {len(gone)} missing ({listed(gone)})" if gone else ""
 
 
 def listed(names: Sequence[str], total: int | None = None) -> str:
@@ -126,6 +136,7 @@ def _scarce(diagnosis: Diagnosis) -> Iterator[Reason]:
     short = [
         f"needs {_amount(diagnosis, place)}, {diagnosis.free[place]} of {diagnosis.eligible[place]} free"
         + _strangers(diagnosis.foreign[place])
+        + missing(diagnosis.index, diagnosis.ask.requests[place].kind)
         for place in range(len(diagnosis.ask.requests))
         if diagnosis.free[place] < diagnosis.needed[place]
     ]

@@ -15,6 +15,7 @@ import numpy as np
 
 from adjoin_allocator.amounts import cores, size
 from adjoin_allocator.card_rules import UNUSED
+from adjoin_allocator.explain import missing
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.model import Claim, Request, Share, ShareAsk
 from adjoin_allocator.partition_rules import PartitionRule
@@ -236,7 +237,7 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
         Code.SHARE_UNAVAILABLE,
         nodes,
         f"{told} needs {words} of {wish.parts} {kind} in DeviceShare {share.name}; best node has {best}, best "
-        f"{kind} has {_most(stock, at, mine, each)}{full}",
+        f"{kind} has {_most(stock, at, mine, each)}{full}{missing(index, kind)}",
     )
     if stock.shares[at].mode is ShareMode.PARTITIONED:
         yield from _scattered(placer, ask, request, stock, at, mine, each.times(wish.parts))

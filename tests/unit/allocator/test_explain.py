@@ -479,3 +479,14 @@ def test_a_claim_waits_for_this(code: Code) -> None:
     answer = plan(snapshot, make.NOW)
     checks.assert_valid(snapshot, answer)
     assert answer.claims[ClaimUID("uid-claim")].reasons[0].code is code
+
+
+def test_devices_that_are_not_there_are_named() -> None:
+    """Else it looks as if somebody had them."""
+    cards = [make.card("gpu-0", standing=Standing.MISSING, detail="has no Node object"), make.card("gpu-1")]
+    for request, said in (
+        (make.request("gpu", 2), "needs 2 gpu, 1 of 2 free, 1 missing (node-a/gpu-0 has no Node object)"),
+        (make.part(milli=100, count=2), "best node has 1, best gpu has free 1000m, 1 missing (node-a/gpu-0 has no"),
+    ):
+        snapshot = make.snapshot(cards, [make.claim("claim", request)], shares=[make.share()])
+        assert said in reasons(snapshot)[0].message

@@ -63,6 +63,8 @@ def test_the_best_node_is_found_whatever_was_asked_and_changed_before(seed: int)
         free = ledger.free[position]
         if free:
             memo.ledger.take(make.POOL, position, free & -free)
+        # States are brought up to date for whoever asks for them, and stay the same object.
+        assert scores.states is ledger.states(GPU)
         assert scores.fill()
         looked = []
         for at, (view, mask) in enumerate(zip(ledger.index.views, ledger.free, strict=True)):

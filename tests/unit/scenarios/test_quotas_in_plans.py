@@ -36,7 +36,8 @@ def claim(request: Obj, **spec: Any) -> Obj:
     [
         pytest.param(1, {}, [["gpu/one"]], 0, id="the way that the quota allows"),
         pytest.param(3, {"replicas": 2}, [["gpu/two"] * 2, ["gpu/one"]], 0, id="each replica its own"),
-        pytest.param(3, {"replicas": 2, "gang": {}}, [["gpu/one"]] * 2, 0, id="members before better ways"),
+        pytest.param(3, {"replicas": 2, "gang": {}}, [["gpu/two"] * 2, ["gpu/one"]], 0, id="each member its own"),
+        pytest.param(2, {"replicas": 2, "gang": {}}, [["gpu/one"]] * 2, 0, id="members before better ways"),
         pytest.param(4, {"replicas": 2, "gang": {}}, [["gpu/two"] * 2] * 2, 0, id="the better way where it is allowed"),
         pytest.param(0, {}, [], 3, id="none where none is allowed"),
     ],

@@ -17,7 +17,7 @@ from adjoin.cli.exits import OK, PENDING
 from adjoin.cli.explain import find_claim
 from adjoin.cli.explained import say, table, title
 from adjoin.cli.held import device_words
-from adjoin.cli.output import as_text, console_for, trimmed
+from adjoin.cli.output import as_text, console_for, counted, trimmed
 from adjoin.cli.progress import progress
 from adjoin.cli.question import Question, pose
 from adjoin.cli.source import NoAnswer, Source, Where, complain, moment, read_source, warn
@@ -92,9 +92,9 @@ def _relief_told(shown: Json) -> str:
     if not loaded:
         say(console, f"no node of pool {shown['pool']} is loaded", "bold")
     else:
-        on = f"{len(loaded)} loaded node{'' if len(loaded) == 1 else 's'} ({', '.join(loaded[:_NAMED])}"
+        on = f"{counted(len(loaded), 'loaded node')} ({', '.join(loaded[:_NAMED])}"
         on += f" and {len(loaded) - _NAMED} more)" if len(loaded) > _NAMED else ")"
-        say(console, f"{count} of {count + stay} replicas with parts of devices could leave {on}", "bold")
+        say(console, f"{count} of {counted(count + stay, 'replica')} with parts of devices could leave {on}", "bold")
     if shown["moves"]:
         title(console, "Moves, possible all together")
         _move_table(console, shown["moves"])
@@ -156,8 +156,7 @@ def _told(shown: Json) -> str:
     text = io.StringIO()
     console = console_for(text)
     claim, count = shown["claim"], len(shown["moves"])
-    moves = f"{count} move{'' if count == 1 else 's'}"
-    devices = f"{shown['devices']} device{'' if shown['devices'] == 1 else 's'}"
+    moves, devices = counted(count, "move"), counted(shown["devices"], "device")
     headline = {
         Outcome.NOTHING_WAITS: f"no claim of pool {shown['pool']} waits for devices",
         Outcome.FITS: f"{claim} needs no moves: it has its devices, or gets them by the next decision",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adjoin.cli.held import by_request, device_words
-from adjoin.cli.output import console_for, trimmed
+from adjoin.cli.output import console_for, counted, trimmed
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -70,11 +70,10 @@ def _headline(console: Console, shown: Mapping[str, Any]) -> None:
     pool = f"pool {shown['pool']}" if shown["pool"] else "no pool"
     tenant = f", tenant {shown['tenant']}" if shown["tenant"] else ""
     gang = f", together from {shown['gang']} up" if shown["gang"] is not None else ""
-    wanted, present = shown["wanted"], len(shown["replicas"])
+    placed = f"{len(shown['replicas'])} of {counted(shown['wanted'], 'replica')} placed"
     say(
         console,
-        f"{shown['namespace']}/{shown['name']}: {shown['phase']}, {present} of {wanted} replica"
-        f"{'' if wanted == 1 else 's'} placed{gang} ({pool}{tenant})",
+        f"{shown['namespace']}/{shown['name']}: {shown['phase']}, {placed}{gang} ({pool}{tenant})",
         "bold yellow" if shown["waits"] else "bold green",
     )
 
@@ -118,8 +117,7 @@ def _neighbours(console: Console, shown: Mapping[str, Any]) -> None:
 def _waiting(console: Console, shown: Mapping[str, Any]) -> None:
     title(console, "Why it waits")
     for reason in shown["reasons"]:
-        nodes = reason["nodes"]
-        count = f" ({nodes} node{'' if nodes == 1 else 's'})" if nodes else ""
+        count = f" ({counted(reason['nodes'], 'node')})" if reason["nodes"] else ""
         say(console, f"{reason['code']}{count}: {reason['message']}")
     title(console, "What would make it fit")
     say(console, shown["nearest"] or "no single change of the claim")
@@ -175,7 +173,8 @@ def _turn(console: Console, shown: Mapping[str, Any]) -> None:
 
 
 def _nodes(console: Console, shown: Mapping[str, Any]) -> None:
-    title(console, f"Nodes that come nearest ({shown['candidates']} have enough devices, whoever holds them)")
+    enough = f"{shown['candidates']} {'has' if shown['candidates'] == 1 else 'have'} enough devices"
+    title(console, f"Nodes that come nearest ({enough}, whoever holds them)")
     rows = [
         (
             node["node"],

@@ -37,6 +37,8 @@ def add_inquiries(commands: Any) -> None:
         description="Finds the fewest devices that would have to move to make a waiting DeviceClaim fit: of which "
         "replicas, from where to where; with --load, which replicas with parts of devices could leave loaded nodes. "
         "Only replicas of preemptible claims are moved, and nothing is done about it: it is advice. "
+        "What may move is what the claims' statuses hold, of files too: not what `plan` would give to claims without "
+        "status, which ask for devices beside all others. "
         + _EXITS.format(ok="there are such moves, or none are needed", more="3 there are none, "),
     )
     defrag.add_argument("pool", metavar="POOL", help="name of the DevicePool")
@@ -54,7 +56,8 @@ def add_inquiries(commands: Any) -> None:
         "top",
         help="pools, nodes and devices, and who has them",
         description="Shows DevicePools, nodes and devices, and who has them: of a cluster again and again until it is "
-        "interrupted, of files once. " + _EXITS.format(ok="shown", more=""),
+        "interrupted, of files once. It shows what the claims' statuses hold, of files too, and plans nothing: what "
+        "claims without status would get says `plan`. " + _EXITS.format(ok="shown", more=""),
     )
     top.add_argument("pools", metavar="POOL", nargs="*", help="names of DevicePools (default: all)")
     top.add_argument("--node", action="append", default=[], metavar="NODE", help="only this node; may be repeated")

@@ -143,8 +143,9 @@ def _add_topology(commands: argparse._SubParsersAction[argparse.ArgumentParser])
         "topology",
         help="how a node is wired and who has its devices",
         description="Shows a node as a tree of NUMA nodes, root complexes, switches and devices, with its NVLink "
-        "groups and who holds what: of a cluster, or of objects from files. Exit status: 0, 1 the cluster cannot be "
-        "read, 2 an unknown node or bad input.",
+        "groups and who holds what: of a cluster, or of objects from files. Who holds what is read from the claims' "
+        "statuses, of files too, and nothing is planned: what claims without status would get says `plan`. Exit "
+        "status: 0, 1 the cluster cannot be read, 2 an unknown node or bad input.",
     )
     topology.add_argument("node", metavar="NODE", help="name of the node")
     topology.add_argument(

@@ -14,7 +14,7 @@ from typing import Any
 
 from adjoin.cli.documents import STDIN
 from adjoin.cli.exits import FAILED, OK
-from adjoin.cli.output import as_text
+from adjoin.cli.output import as_text, counted
 from adjoin.cli.progress import Tell, progress
 from adjoin.cli.question import pose
 from adjoin.cli.source import NoAnswer, Where, complain, moment, read_source, warn
@@ -44,8 +44,8 @@ def snapshot_command(where: Where, now: str | None, file: str | None) -> int:
         return complain(NoAnswer(f"{file}: {error.strerror or error}"))
     asked = record.snapshot
     print(
-        f"{file}: {len(asked.claims)} claims, {len(asked.nodes)} nodes, {len(asked.pools)} pools at "
-        f"{rfc3339(record.now)}",
+        f"{file}: {counted(len(asked.claims), 'claim')}, {counted(len(asked.nodes), 'node')}, "
+        f"{counted(len(asked.pools), 'pool')} at {rfc3339(record.now)}",
         file=sys.stderr,
     )
     return OK
@@ -91,9 +91,10 @@ def replay_command(file: str, now: str | None, output: str) -> int:
 
 
 def _told(shown: Mapping[str, Any]) -> str:
+    waiting = shown["waiting"]
     lines = [
-        f"planned {shown['claims']} claims at {shown['now']}: {shown['placed']} replicas placed, "
-        f"{shown['waiting']} claims wait"
+        f"planned {counted(shown['claims'], 'claim')} at {shown['now']}: {counted(shown['placed'], 'replica')} placed, "
+        f"{counted(waiting, 'claim')} {'waits' if waiting == 1 else 'wait'}"
     ]
     differences = shown["differences"]
     if shown["same"] is None:
@@ -101,7 +102,7 @@ def _told(shown: Mapping[str, Any]) -> str:
     elif shown["same"]:
         lines.append("the plan is the one in the record, byte for byte")
     else:
-        lines.append(f"the plan differs from the one in the record in {len(differences)} places:")
+        lines.append(f"the plan differs from the one in the record in {counted(len(differences), 'place')}:")
         for each in differences[:SHOWN]:
             lines.append(f"  {each['where']}: {_short(each['recorded'])} → {_short(each['now'])}")
         if len(differences) > SHOWN:

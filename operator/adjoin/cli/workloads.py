@@ -19,6 +19,7 @@ from adjoin.api import DeviceClaim
 from adjoin.api.defaults import most_replicas
 from adjoin.api.names import ANNOTATION_CONTAINERS, ANNOTATION_REPLICA, LABEL_CLAIM
 from adjoin.cli.documents import Document
+from adjoin.cli.output import counted
 
 Named = tuple[str, str]
 _NONE: Mapping[str, Any] = {}
@@ -81,8 +82,8 @@ def check_workloads(workloads: Iterable[Document], claims: Iterable[DeviceClaim]
         if pods > replicas:
             owners = ", ".join(dict.fromkeys(user.owner for user in users))
             problems.append(
-                f"{owners}: {pods} pods name DeviceClaim {namespace}/{name}, which has {_count(replicas, 'replica')}: "
-                f"{pods - replicas} would wait"
+                f"{owners}: {counted(pods, 'pod')} {'names' if pods == 1 else 'name'} DeviceClaim {namespace}/{name}, "
+                f"which has {counted(replicas, 'replica')}: {pods - replicas} would wait"
             )
         else:
             problems += _misnamed(users, f"DeviceClaim {namespace}/{name}", replicas)
@@ -122,10 +123,6 @@ def _span(numbers: Sequence[int]) -> str:
     if ordered[-1] - ordered[0] == len(ordered) - 1:
         return f"{ordered[0]} to {ordered[-1]}"
     return ", ".join(map(str, ordered[:5])) + (" …" if len(ordered) > 5 else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _check(template: Template, claim: DeviceClaim) -> Iterator[str]:

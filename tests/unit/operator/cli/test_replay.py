@@ -32,7 +32,7 @@ def record(tmp_path: Path) -> Path:
     ran = run("snapshot", "-f", written(OBJECTS, tmp_path / "objects.yaml"), "-o", str(path))
     assert ran.status == 0
     assert ran.out == ""
-    assert ran.err == f"{path}: 2 claims, 1 nodes, 1 pools at 2026-11-30T08:00:00Z\n"
+    assert ran.err == f"{path}: 2 claims, 1 node, 1 pool at 2026-11-30T08:00:00Z\n"
     return path
 
 
@@ -82,7 +82,7 @@ class TestReplay:
         ran = run("replay", str(record))
         assert (ran.status, ran.err) == (0, "")
         assert ran.out == (
-            "planned 2 claims at 2026-11-30T08:00:00Z: 1 replicas placed, 1 claims wait\n"
+            "planned 2 claims at 2026-11-30T08:00:00Z: 1 replica placed, 1 claim waits\n"
             "the plan is the one in the record, byte for byte\n"
         )
 

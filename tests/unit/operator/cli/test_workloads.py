@@ -78,7 +78,7 @@ def test_pods_need_as_many_replicas(document: Document, pods: int) -> None:
     assert check(document, replicas=pods) == []
     if pods:
         (problem,) = check(document, replicas=pods - 1)
-        assert f"{pods} pods name DeviceClaim team/job-a" in problem
+        assert f"{'1 pod names' if pods == 1 else f'{pods} pods name'} DeviceClaim team/job-a" in problem
         assert problem.endswith("1 would wait")
 
 

@@ -10,7 +10,7 @@ the first that fails; different intents run side by side.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Any, NamedTuple
 
@@ -128,6 +128,8 @@ class Intent:
         words: It only tells what is so anyway (a status that nobody waits for, an Event): while others are under way,
         few of these are.
         corrections: What it puts right that should not have been wrong, as kind and action, for the metrics.
+        opens: By UID of the pods whose gates it opens since when nothing but us kept them (seconds since the epoch),
+        for the metrics.
     """
 
     subject: str
@@ -137,3 +139,4 @@ class Intent:
     order: int = 0
     words: bool = False
     corrections: tuple[tuple[str, str], ...] = ()
+    opens: Mapping[str, float] = field(default_factory=dict)

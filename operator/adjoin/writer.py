@@ -285,6 +285,8 @@ class Writer:
                     rejected = not await self._make_job(intent, step) or rejected
                     continue
                 previous = await self._step(intent, step, previous)
+                if step.kind is Kind.POD and step.verb is Verb.PATCH and step.uid in intent.opens:
+                    self._metrics.gate_seconds.observe(max(0.0, self._now() - intent.opens[step.uid]))
             self._count(intent)
             if rejected:
                 raise _Stop(_End.REFUSED)

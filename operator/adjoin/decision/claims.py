@@ -26,6 +26,7 @@ from adjoin.delivery import (
     assign,
     attach,
     begin,
+    could_start,
     environment,
     event_step,
     excuses,
@@ -133,7 +134,7 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work, resize: Resize | N
     steps += begun
     removals = (*found.removals, *(step for each in passed for step in each.removals))
     steps += [step for step in removals if step.kind is not Kind.POD]
-    served = _serve(claim, members, found.users, blocked, pool_name, scene, work)
+    served, opens = _serve(claim, members, found.users, blocked, pool_name, scene, work)
     steps += served
     notices = [notice for each in passed for notice in each.notices]
     notices += [_requeued(claim)] if anew else []
@@ -152,7 +153,7 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work, resize: Resize | N
     elif removals or freed or hooked:
         order = ORDER_RELEASE
     why = "place" if fresh else "deliver" if served else "release" if removals or freed else "show claim"
-    work.want(meta.uid, why, steps, order, status if patch else None, corrections)
+    work.want(meta.uid, why, steps, order, status if patch else None, corrections, opens)
     for uid, hitch in regained.found.refused.items() if regained is not None else ():
         text = f"the pod has devices that DeviceClaim {meta.name} does not name any more: {hitch}; delete the pod"
         _tell(scene.view.pods[uid], Notice("NotReclaimed", text, warning=True, key=hitch), scene, work)
@@ -396,16 +397,18 @@ def _serve(
     pool_name: str,
     scene: Scene,
     work: Work,
-) -> list[Step]:
-    """Requests that bring replicas to their pods; pods that have to wait for a reason of their own are told."""
+) -> tuple[list[Step], dict[str, float]]:
+    """Requests that bring replicas to their pods, and since when the pods whose gates open could have started, by UID;
+    pods that have to wait for a reason of their own are told."""
     pool = scene.relations.pools.get(pool_name)
     if pool is None:
-        return []
+        return [], {}
     layout = _layout(claim, pool)
     assignment = assign(claim, members, users, blocked, layout, scene.relations, scene.wanted(claim))
     shares = {share.meta.name: share.share.spec for share in scene.view.shares.values()}
     made: list[Step] = []
     opened: list[Step] = []
+    opens: dict[str, float] = {}
     notices = list(assignment.notices)
     for member, pod in assignment.pairs:
         cargo = _cargo(claim, member, pool, scene, shares)
@@ -418,6 +421,8 @@ def _serve(
             notices += [(pod, handover.notice)] if pod.gated else []
             continue
         gate = (pod_patch(pod, member.node, networks),) if handover.complete and pod.gated else ()
+        if gate:
+            opens[pod.meta.uid] = could_start(claim, member, members, pod, scene.now)
         if handover.steps:
             made += [*handover.steps, *gate]
         else:
@@ -425,7 +430,7 @@ def _serve(
             opened += gate
     for pod, notice in notices:
         _tell(pod, notice, scene, work)
-    return made + opened
+    return made + opened, opens
 
 
 def _layout(claim: ClaimFacts, pool: PoolFacts) -> Layout | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from zlib import crc32
 
 from adjoin.api.share import Prepare
@@ -63,12 +64,14 @@ class Work:
         order: int,
         assume: Mapping[str, object] | None = None,
         corrections: Iterable[tuple[str, str]] = (),
+        opens: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         found = tuple(steps)
         if found and subject in self.busy:
             self.withheld = True
         elif found:
-            self.intents.append(Intent(subject, why, found, assume, order, order >= ORDER_SHOW, tuple(corrections)))
+            words = order >= ORDER_SHOW
+            self.intents.append(Intent(subject, why, found, assume, order, words, tuple(corrections), opens))
 
     def wake(self, at: float | None) -> None:
         if at is not None:

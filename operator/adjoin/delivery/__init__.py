@@ -14,7 +14,7 @@ from adjoin.delivery.hooks import HookDevice, Task, begin
 from adjoin.delivery.limits import Holding
 from adjoin.delivery.networks import NetworksError, attach
 from adjoin.delivery.parts import Layout, Part, parts
-from adjoin.delivery.pods import Assignment, assign, parse_containers, pod_patch, servable
+from adjoin.delivery.pods import Assignment, assign, could_start, parse_containers, pod_patch, servable
 from adjoin.delivery.resourceclaims import Cargo, Handover, excuses, hand_over
 from adjoin.delivery.shares import told_of_device, told_of_part
 
@@ -34,6 +34,7 @@ __all__ = [
     "assign",
     "attach",
     "begin",
+    "could_start",
     "environment",
     "event_step",
     "excuses",

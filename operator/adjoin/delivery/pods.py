@@ -18,10 +18,11 @@ from adjoin.api.names import ANNOTATION_CONTAINERS, GATE, NETWORKS_ANNOTATION
 from adjoin.delivery import environment, resourceclaims
 from adjoin.delivery.events import Notice
 from adjoin.delivery.parts import Layout
-from adjoin.facts import ClaimFacts, PodFacts
+from adjoin.facts import ClaimFacts, PodFacts, moment
 from adjoin.holdings import released_reason
 from adjoin.intents import Kind, Step, Verb
 from adjoin.lifecycle import Indexes, Member, Relations, follows_pods, pinned_to
+from adjoin_allocator.terms import ReplicaState
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -221,6 +222,22 @@ def assign(
         elif not ending:
             notices.append((pod, _all_serve(claim, wanted)))
     return Assignment(tuple(pairs), tuple(notices))
+
+
+def could_start(claim: ClaimFacts, member: Member, members: Sequence[Member], pod: PodFacts, now: float) -> float:
+    """Since when nothing but us has kept the pod at its gate (seconds since the epoch): it was there, its replica was
+    ready and nobody else's, and of a gang every member had its place. As statuses are written to the second, this may
+    be up to one second too early."""
+    moments = [moment(member.entry.get("readyAt"))]
+    if claim.claim.spec.gang is not None:
+        moments += [moment(each.entry.get("allocatedAt")) for each in members if each.kept]
+    if member.entry.get("state") == ReplicaState.READY:
+        moments.append(moment(member.entry.get("idleSince")))
+    else:
+        # The pod before it has only just left; where this one has its ResourceClaims already, it left earlier.
+        moments.append(moment(claim.status.get("lastUsedAt")) if member.uses else now)
+    known = [each for each in (*moments, pod.meta.created) if each is not None]
+    return min(now, max(known, default=now))
 
 
 def _pinned_terms(terms: Sequence[Mapping[str, Any]], node: str) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -332,3 +333,16 @@ def test_parts_of_shares_are_told_at_the_scrape_and_end_with_the_share() -> None
     assert 'share="new"' not in text
     cache.forget(Kind.DEVICE_SHARE, "half", 5, 0.0)
     assert 'share="half"' not in metrics.text().decode()
+
+
+def test_operations_md_lists_exactly_the_metrics_that_there_are() -> None:
+    """Counters under the name that is scraped."""
+    metrics = Metrics()
+    metrics.follow(Cache(SYSTEM), lambda: 0.0)
+    served = {
+        f"{family.name}_total" if family.type == "counter" else family.name for family in metrics.registry.collect()
+    }
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `adjoin_")]
+    listed = [name for row in rows for name in re.findall(r"adjoin_[a-z_]+", row)]
+    assert sorted(listed) == sorted(served)

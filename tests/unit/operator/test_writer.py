@@ -151,6 +151,23 @@ async def test_what_an_intent_puts_right_is_counted(lost: bool) -> None:
         assert counted == ({} if lost else {("DeviceClaim", "reclaimed"): 1.0})
 
 
+@pytest.mark.parametrize("lost", [False, True], ids=["once it is open", "not when somebody was faster"])
+@virtual
+async def test_d15_how_long_a_pod_was_kept_at_its_gate_is_measured(lost: bool) -> None:
+    async with desk() as at:
+        claim = at.claim()
+        body = {"metadata": {"namespace": "team", "name": "p1", "labels": {"adjoin.dev/claim": "job"}}, "spec": {}}
+        pod = at.api.put(Kind.POD, {"apiVersion": "v1", "kind": "Pod", **body})["metadata"]
+        version = int(pod["resourceVersion"]) - (1 if lost else 0)
+        gate = Step(Verb.PATCH, Kind.POD, "team", "p1", pod["uid"], version, {"spec": {"schedulingGates": []}})
+        at.submit(replace(set_phase(claim, steps=(gate, event())), opens={pod["uid"]: NOW - 1.25}))
+        await until(lambda: not at.busy(claim))
+        text = at.metrics.text().decode()
+        assert f"adjoin_gate_seconds_count {0.0 if lost else 1.0}" in text
+        assert f"adjoin_gate_seconds_sum {0.0 if lost else 1.25}" in text
+        assert f'adjoin_gate_seconds_bucket{{le="2.0"}} {0.0 if lost else 1.0}' in text
+
+
 @virtual
 async def test_every_write_carries_who_and_which_version_it_means() -> None:
     async with desk() as at:

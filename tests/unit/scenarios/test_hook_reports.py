@@ -33,6 +33,7 @@ from tests.support.world import Ending, World
 
 from adjoin.decision import Decider
 from adjoin.intents import Kind, Step, Verb
+from adjoin.lifecycle import rfc3339
 
 Obj = dict[str, Any]
 
@@ -186,6 +187,83 @@ def test_d15_a_gate_opens_in_the_request_after_the_one_that_says_ready() -> None
         world.verify()
         world.now += 1
     assert len([number for number in range(60) if phase(world, f"c{number}") == "InUse"]) == 60
+
+
+def opened(world: World, decider: Decider, *, seconds: int) -> list[tuple[str, float]]:
+    """Pods whose gates open within so many seconds, each with how long it was kept, as the metric is told."""
+    kept: list[tuple[str, float]] = []
+    for _ in range(seconds):
+        intents = decider.decide(world.view(), world.now).intents
+        names = {each["metadata"]["uid"]: each["metadata"]["name"] for each in world.all(Kind.POD)}
+        kept += [(names[uid], world.now - since) for intent in intents for uid, since in intent.opens.items()]
+        world.carry_out(intents)
+        world.kubernetes()
+        world.verify()
+        world.now += 1
+    return kept
+
+
+def pod_of(world: World, name: str, token: str = "0123456789") -> Obj:
+    """A pod that is created now."""
+    made = pod(name, token=token)
+    made["metadata"]["creationTimestamp"] = rfc3339(world.now)
+    return made
+
+
+def test_d15_a_pod_counts_as_kept_only_while_its_replica_is_there_for_it() -> None:
+    """Not while hooks run, not while another pod has the replica, and not before it exists."""
+    world = cluster(deviceclaim(), devices=1)
+    world.add(pod_of(world, "first"))
+    world.hook = lambda job: Ending(None)
+    decider = Decider()
+    assert opened(world, decider, seconds=100) == []
+    world.hook = lambda job: Ending()
+    ((name, kept),) = opened(world, decider, seconds=10)
+    assert (name, kept <= 1) == ("first", True)
+    world.add(pod_of(world, "second", "b" * 10))
+    assert opened(world, decider, seconds=200) == []
+    world.finish("first")
+    ((name, kept),) = opened(world, decider, seconds=20)
+    assert (name, kept <= 2) == ("second", True)
+    world.delete(Kind.POD, "first")
+    world.finish("second")
+    opened(world, decider, seconds=400)
+    world.add(pod_of(world, "third", "c" * 10))
+    ((name, kept),) = opened(world, decider, seconds=5)
+    assert (name, kept <= 1) == ("third", True)
+
+
+def test_d15_a_pod_of_a_gang_does_not_count_as_kept_while_another_member_has_no_place() -> None:
+    """Why it waits is said by the claim (`GangIncomplete`); how long we take begins when the gang is whole."""
+    claim = deviceclaim(replicas=2)
+    claim["spec"]["gang"] = {"minReplicas": 2}
+    world = cluster(claim, devices=1)
+    world.add(node("n2"), resourceslice("n2", devices=1))
+    steps(world, decider := Decider(), seconds=10)
+    (spare,) = {each["node"] for each in replicas(world) if each["index"] == 1}
+    world.delete(Kind.NODE, spare, "")
+    steps(world, decider, seconds=10)
+    assert [each["index"] for each in replicas(world)] == [0]
+    world.add(pod_of(world, "one"))
+    assert opened(world, decider, seconds=100) == []
+    assert "GangIncomplete" in reasons(world)
+    world.add(node(spare))
+    ((name, kept),) = opened(world, decider, seconds=20)
+    assert (name, kept <= 2) == ("one", True)
+
+
+def test_d15_a_pod_that_waits_while_its_ready_replica_may_serve_nobody_counts_as_kept() -> None:
+    """The node is cordoned for 100 seconds between the replica's Ready and the pod: that is what the metric is for."""
+    world = cluster(deviceclaim(), devices=1)
+    steps(world, decider := Decider(), seconds=10)
+    assert phase(world) == "Ready"
+    world.change(Kind.NODE, "n1", {"spec": {"unschedulable": True}}, "")
+    world.add(pod_of(world, "worker"))
+    assert opened(world, decider, seconds=100) == []
+    world.change(Kind.NODE, "n1", {"spec": {"unschedulable": False}}, "")
+    ((name, kept),) = opened(world, decider, seconds=5)
+    assert name == "worker"
+    assert 100 <= kept <= 102
 
 
 @pytest.mark.parametrize("recovery", ["Manual", "Automatic"])

@@ -72,6 +72,10 @@ class QuarantinedDevice(DeviceRef):
         default=None, description="Name of the device in the pool, such as gpu."
     )
     node: Annotated[str, Field(max_length=253)] | None = Field(default=None, description="Node that it is on.")
+    boot_id: Annotated[str, Field(max_length=128)] | None = Field(
+        default=None, alias="bootID", description="Boot of the node in which it was used or failed."
+    )
+    node_gone_since: Timestamp | None = Field(default=None, description="Since when there has been no such Node.")
     hooks: Annotated[tuple[HookResult, ...], Field(max_length=32, json_schema_extra=ATOMIC)] = Field(
         default=(), description="Hooks that ran to recover it."
     )

@@ -14,6 +14,7 @@ from adjoin.decision.health import silent_entries, tell_excused
 from adjoin.decision.leftovers import clear_away, clear_orphans
 from adjoin.decision.memory import Settled, facts_of, nodes_of, same
 from adjoin.decision.modes import Eager
+from adjoin.decision.passage import LEAVING
 from adjoin.decision.pools import held, show_pool
 from adjoin.decision.quarantine import decide_quarantine
 from adjoin.decision.regain import regain
@@ -25,7 +26,7 @@ from adjoin.delivery import GuardWork, Published, guard_work, in_force, publishe
 from adjoin.facts import ClaimFacts, PoolFacts, TaintRuleFacts
 from adjoin.intents import Intent
 from adjoin.inventory import IDLE_CLEAN, InventoryBuilder, asked_pool, changed_keys, overdue, read_locked
-from adjoin.lifecycle import contested, entries, followed_pods, given_up, relate
+from adjoin.lifecycle import contested, entries, followed_pods, given_up, node_gone, relate
 from adjoin.modes import ModesReader
 from adjoin.snapshot import SnapshotBuilder
 from adjoin.status import Evicted, Fragmentation
@@ -87,6 +88,7 @@ class Decider:
         self._settled: dict[str, Settled] = {}
         self._watched: Mapping[str, ClaimFacts] = {}
         self._failed: set[str] = set()
+        self._leaving: set[str] = set()
         self._modes = ModesReader()
         self._selected = Selected()
         self._counted: dict[str, Counted] = {}
@@ -213,8 +215,8 @@ class Decider:
                 work.want(f"{pool.meta.uid}/guard/{name}", "guard", steps, ORDER_GUARD)
 
     def _suspects(self, scene: Scene) -> list[ClaimFacts]:
-        """Claims whose status tells of a hook that failed for good, of a device that is lost, or of a node that is
-        given up."""
+        """Claims whose status tells of a hook that failed for good or of a device that is lost, or that have something
+        on a node that is given up or, and are giving it back, on one that is gone."""
         claims = scene.view.claims
         if claims is not self._watched:
             for uid in changed_keys(self._watched, claims):
@@ -225,8 +227,18 @@ class Decider:
                     for entry in entries(claim)
                 )
                 (self._failed.add if failed else self._failed.discard)(uid)
+                leaving = claim is not None and (
+                    claim.meta.deleting is not None or any(each.get("state") in LEAVING for each in entries(claim))
+                )
+                (self._leaving.add if leaving else self._leaving.discard)(uid)
             self._watched = claims
-        return [claims[uid] for uid in sorted(self._failed | set(scene.abandoned)) if uid in claims]
+        nodes = scene.inventory.nodes
+        stranded = {
+            uid
+            for uid in self._leaving
+            if uid in claims and any(node_gone(nodes.get(str(each.get("node") or ""))) for each in entries(claims[uid]))
+        }
+        return [claims[uid] for uid in sorted(self._failed | stranded | set(scene.abandoned)) if uid in claims]
 
     def _guard(self, pool: PoolFacts, rules: list[TaintRuleFacts], scene: Scene) -> GuardWork:
         view = scene.view

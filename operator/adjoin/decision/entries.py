@@ -11,9 +11,10 @@ from typing import Any, Final
 from adjoin.api.claim_status import HookStage
 from adjoin.api.names import GROUP
 from adjoin.api.pool_policy import HealthAction, Recovery
-from adjoin.decision.passage import INIT_FAILED, NEEDS_RESET, Fault, covers
+from adjoin.cache import LINGER_SECONDS
+from adjoin.decision.passage import INIT_FAILED, NEEDS_RESET, NOT_CLEANED, Fault, covers
 from adjoin.decision.scene import Scene
-from adjoin.facts import ClaimFacts, PoolFacts
+from adjoin.facts import ClaimFacts, PoolFacts, Raw
 from adjoin.inventory import IDLE_CLEAN, Symptom, Tainted
 from adjoin.lifecycle import Run, rfc3339, sentence
 from adjoin.modes import InMode
@@ -42,9 +43,19 @@ def _entry(fields: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-def entry_of(fault: Fault, pool: PoolFacts, claim: ClaimFacts, node: str, scene: Scene) -> dict[str, Any]:
-    """An entry for what a claim could not have prepared or cleaned, or lost."""
-    placed, inventory = fault.placed, scene.inventory
+def _way_out_of(fault: Fault, pool: PoolFacts) -> str:
+    """What ends the quarantine of a device that a claim gave back, in words."""
+    way = way_out(pool, fault.name)
+    if fault.reason != NOT_CLEANED:
+        return way
+    if way == BY_HAND and pool.pool.spec.health.recovery is Recovery.AUTOMATIC:
+        way = f"the node is ready again for {LINGER_SECONDS:.0f} s, or {way}"
+    return f"its node is started anew, or {way}"
+
+
+def entry_of(fault: Fault, pool: PoolFacts, claim: ClaimFacts, held: Raw, scene: Scene) -> dict[str, Any]:
+    """An entry for what a claim could not have prepared or cleaned, or lost. `held` is the replica in its status."""
+    placed, inventory, node = fault.placed, scene.inventory, str(held.get("node") or "")
     device = inventory.device(node, inventory.current(node, placed))
     return _entry(
         {
@@ -56,12 +67,14 @@ def entry_of(fault: Fault, pool: PoolFacts, claim: ClaimFacts, node: str, scene:
             "owner": OWNER,
             "reason": fault.reason,
             "message": fault.message[:1024],
-            "exit": way_out(pool, fault.name),
+            "exit": _way_out_of(fault, pool),
             "since": rfc3339(scene.now),
             "claimUID": claim.meta.uid,
             "claim": claim.meta.key,
             "name": fault.name,
             "node": node,
+            # Of a node that is gone only the replica still tells.
+            "bootID": scene.boot_ids.get(node) or str(held.get("bootID") or ""),
         }
     )
 
@@ -85,6 +98,7 @@ def rule_entry(tainted: Tainted, symptom: Symptom, pool: PoolFacts, scene: Scene
             "claim": claim.meta.key if claim is not None else "",
             "name": tainted.name,
             "node": tainted.node,
+            "bootID": scene.boot_ids.get(tainted.node, ""),
         }
     )
 
@@ -106,6 +120,7 @@ def mode_entry(each: InMode, run: Run, pool: PoolFacts, scene: Scene) -> dict[st
             "since": rfc3339(scene.now),
             "name": each.share.share.spec.device,
             "node": each.node,
+            "bootID": scene.boot_ids.get(each.node, ""),
         }
     )
 
@@ -124,6 +139,7 @@ def idle_entry(device: Device, pool: PoolFacts, scene: Scene) -> dict[str, Any]:
             "since": rfc3339(scene.now),
             "name": device.kind,
             "node": device.node,
+            "bootID": scene.boot_ids.get(device.node, ""),
         }
     )
 

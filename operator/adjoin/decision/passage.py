@@ -48,6 +48,7 @@ from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
 INIT_FAILED: Final = "InitFailed"
 NEEDS_RESET: Final = "NeedsReset"
 NODE_UNREACHABLE: Final = "NodeUnreachable"
+NOT_CLEANED: Final = "NotCleaned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +241,8 @@ class _Case:
 
 
 _USED = (ReplicaState.READY, ReplicaState.IN_USE)
+LEAVING: Final = (ReplicaState.RELEASING, ReplicaState.FAILED)
+"""States of replicas that are on their way out of the status."""
 
 
 def _begun(run: Run) -> bool:
@@ -445,7 +448,7 @@ def _ready(member: Member) -> ReplicaState:
 def _clean(case: _Case, member: Member, obstacle: str) -> Passage:
     """A replica that nobody uses any more: its cleanup hooks, and then it is gone."""
     scene = case.scene
-    faults = faults_of(case.claim, member.entry, member.runs, scene, case.pool)
+    faults = faults_of(case.claim, {**member.entry, "state": member.state}, member.runs, scene, case.pool)
     at_large = [fault for fault in faults if not scene.quarantined(case.pool, fault.placed)]
     # What is in quarantine is cleaned there, before it comes out.
     spared = {fault.placed.id for fault in faults}
@@ -459,17 +462,18 @@ def _clean(case: _Case, member: Member, obstacle: str) -> Passage:
     if failed and at_large:
         return Passage(member)
     gone = node_gone(scene.inventory.nodes.get(member.node))
+    skipped: tuple[Notice, ...] = ()
+    if gone and case.hooks(HookStage.CLEANUP, [each for each in case.dirty() if each[0].id not in elsewhere]):
+        text = f"replica {member.index}: its devices are not cleaned, since node {member.node} is gone"
+        skipped = (Notice("CleanupSkipped", text, key=f"{member.index}/{_since(member)}"),)
     lost = {placed.id for placed, _ in case.lost()}
     absent = [placed for placed, _ in dirty if case.missing(placed) and placed.id not in lost]
     if absent and not gone and case.pool is not None:
         # It comes back, or it is lost: nobody has seen yet what became of it.
         text = f"device {absent[0].id} on {member.node} is missing; it is waited for"
         return Passage(member, wake_at=case.lost_at(), waits=text)
-    if not hooks or not dirty:
-        return Passage(member) if at_large or case.occupied() else _gone(case, member)
-    if gone:
-        text = f"replica {member.index}: its devices are not cleaned, since node {member.node} is gone"
-        return _gone(case, member, Notice("CleanupSkipped", text, key=f"{member.index}/{_since(member)}"))
+    if gone or not hooks or not dirty:
+        return Passage(member) if at_large or case.occupied() else _gone(case, member, *skipped)
     progress = case.advance(HookStage.CLEANUP, hooks, member.runs, obstacle)
     notices = _said(case, member, progress, hooks, HookStage.CLEANUP)
     passed = replace(member, runs=progress.runs)
@@ -508,7 +512,8 @@ def faults_of(
     claim: ClaimFacts, entry: Raw, runs: Sequence[Run], scene: Scene, pool: PoolFacts | None
 ) -> tuple[Fault, ...]:
     """Devices of a replica that must not be given to anybody: a hook failed on them for good, their node cannot be
-    reached and they are given up, or they were used and have not come back. `runs` are the replica's records."""
+    reached and they are given up, or they were used and have not come back or their node is gone. `runs` are the
+    replica's records."""
     case = _case(claim, entry, tuple(runs), scene, pool)
     found: dict[object, Fault] = {}
     for run in runs:
@@ -531,8 +536,12 @@ def faults_of(
         for placed, name in case.devices:
             text = f"node {case.node} could not be reached when the devices were given up"
             found.setdefault(placed.id, Fault(placed, name, NODE_UNREACHABLE, text))
-    if claim.meta.deleting is not None or entry.get("state") in (ReplicaState.RELEASING, ReplicaState.FAILED):
+    if claim.meta.deleting is not None or entry.get("state") in LEAVING:
         used = {placed.id for placed, _ in case.dirty()}
+        if pool is not None and node_gone(scene.inventory.nodes.get(case.node)):
+            for placed, name in case.dirty():
+                text = f"node {case.node} was gone when the device was given back, so nobody cleaned it"
+                found.setdefault(placed.id, Fault(placed, name, NOT_CLEANED, text))
         for placed, name in case.lost():
             # Where nothing is ever verified or cleaned, there is nothing to be made up for when it is back.
             if placed.id in used and pool is not None and _verified(pool, name):

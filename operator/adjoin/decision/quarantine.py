@@ -3,7 +3,9 @@
 In come the quarantine as the pool's status records it, devices that claims could not have prepared or cleaned, and what
 somebody vouches for; out go the quarantine as it should stand and the attempts at recovery that have to be begun. The
 status is the record: a device is in it before the claim lets go of it, and leaves it only when hooks have proven it
-sound, somebody vouches for it, other hardware is in its place, or its node is gone.
+sound, somebody vouches for it, other hardware is in its place, or its node came back as another boot after it was gone.
+That a Node object is gone proves something of what ran on the machine only then: the same boot may come back with
+everything that ran on it, when only its kubelet was away.
 
 Nobody's word but the pool's own decides on devices of the pool, and what others tainted or cordoned is not touched.
 """
@@ -11,7 +13,7 @@ Nobody's word but the pool's own decides on devices of the pool, and what others
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from adjoin.api.claim_status import HookPhase, HookStage
@@ -19,9 +21,10 @@ from adjoin.api.names import ANNOTATION_RELEASE, job_of_hook_claim
 from adjoin.api.pool_policy import Guard, Hook, Recovery
 from adjoin.api.releases import read_releases
 from adjoin.api.share import PlacementState
+from adjoin.cache import LINGER_SECONDS
 from adjoin.decision.entries import NEEDS_REPLACEMENT, entry_of, mode_entry, rule_entry, rule_owner, way_out
 from adjoin.decision.idle import decide_idle
-from adjoin.decision.passage import NEEDS_RESET, covers, faults_of, parameters_of
+from adjoin.decision.passage import NEEDS_RESET, NOT_CLEANED, covers, faults_of, parameters_of
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task, told_of_device
 from adjoin.facts import ClaimFacts, PoolFacts, moment
@@ -32,6 +35,10 @@ from adjoin_allocator.terms import Standing
 
 HOLD_DOWN_SECONDS: Final = 60.0
 """So long a device stays in quarantine at least, and after its taint has gone: what made it fail may come in bursts."""
+GONE_SECONDS: Final = 7 * 86_400.0
+"""A node that has been gone for so long is not waited for any more: names of nodes often never come back."""
+GONE_REMEMBERED: Final = 1024
+"""So many devices of nodes that are gone are remembered at most: a status must fit into one object."""
 LONGEST_PAUSE_SECONDS: Final = 3600.0
 """Longest pause between two attempts at recovery; they never end."""
 
@@ -95,6 +102,7 @@ def decide_quarantine(pool: PoolFacts, suspects: Iterable[ClaimFacts], scene: Sc
             continue
         if key in released:
             continue
+        locked = _with_absence(locked, scene)
         why = _over(locked, scene)
         if why:
             text = f"{locked.device} on {locked.node}: {why}"
@@ -105,7 +113,7 @@ def decide_quarantine(pool: PoolFacts, suspects: Iterable[ClaimFacts], scene: Sc
             kept.append(entry)
     idle = decide_idle(pool, stored.keys() | made.keys(), _cleaning(stored.values()), scene)
     found.wakes += [] if idle.wake_at is None else [idle.wake_at]
-    listed = [*kept, *made.values(), *idle.entries]
+    listed = [*_remembered(kept, found.notices), *made.values(), *idle.entries]
     changed = listed != [dict(locked.entry) for locked in stored.values()]
     return Quarantine(
         entries=listed if changed else None,
@@ -127,7 +135,7 @@ def _cleaning(stored: Iterable[Locked]) -> int:
 
 def _rank(reason: str) -> int:
     """The graver reason to be in quarantine stands."""
-    return {IDLE_CLEAN: 0, NEEDS_REPLACEMENT: 2}.get(reason, 1)
+    return {IDLE_CLEAN: 0, NOT_CLEANED: 1, NEEDS_REPLACEMENT: 3}.get(reason, 2)
 
 
 def _admit(
@@ -153,10 +161,9 @@ def _admit(
 
     for claim in suspects:
         for each in entries(claim):
-            node = str(each.get("node") or "")
             for fault in faults_of(claim, each, read_runs(each.get("hooks")), scene, pool):
                 key = device_key(fault.placed.hardware_id, fault.placed.id)
-                admit(key, entry_of(fault, pool, claim, node, scene))
+                admit(key, entry_of(fault, pool, claim, each, scene))
     for moded in (one for group in scene.modes.by_share.values() for one in group if one.entry.get("hooks")):
         run = next((run for run in read_runs(moded.entry["hooks"]) if run.phase is HookPhase.FAILED), None)
         if run is not None and moded.share.share.spec.pool_ref.name == pool.meta.name:
@@ -225,10 +232,40 @@ def _today(locked: Locked, scene: Scene) -> Device | None:
     return next(by_hardware, None) or next(by_name, None)
 
 
+def _with_absence(locked: Locked, scene: Scene) -> Locked:
+    """The entry with since when its node has been gone, until the node has come back and says which boot it is."""
+    node, since = scene.view.nodes.get(locked.node), locked.node_gone_since
+    if node is None:
+        # That it is forgotten some day is not worth a timer: any later decision does that.
+        since = since or rfc3339(scene.now)
+    elif since:
+        boots = {scene.boot_ids.get(locked.node, ""), locked.boot_id}
+        known = "" not in boots
+        if len(boots) == 1 if known else scene.inventory.nodes[locked.node].ready:
+            since = ""
+    left = {key: value for key, value in locked.entry.items() if key != "nodeGoneSince"}
+    return replace(locked, node_gone_since=since, entry={**left, **({"nodeGoneSince": since} if since else {})})
+
+
+def _remembered(entries_: list[dict[str, Any]], notices: list[Notice]) -> list[dict[str, Any]]:
+    """The entries without those of the nodes that have been gone for longest, where these are too many."""
+    gone = sorted((each for each in entries_ if each.get("nodeGoneSince")), key=lambda each: str(each["nodeGoneSince"]))
+    forgotten = gone[: max(0, len(gone) - GONE_REMEMBERED)]
+    for each in forgotten:
+        words = f"{each['device']} on {each['node']}: the node is gone, and so are many others since"
+        notices.append(Notice("QuarantineLifted", words, key=f"{each['node']}/{each['device']}/{each['since']}"))
+    dropped = {id(each) for each in forgotten}
+    return [each for each in entries_ if id(each) not in dropped]
+
+
 def _over(locked: Locked, scene: Scene) -> str:
     """Why the device is none of the pool's any more, or ""."""
-    if node_gone(scene.inventory.nodes.get(locked.node)) and scene.view.nodes.get(locked.node) is None:
-        return f"node {locked.node} is gone"
+    boot_id = scene.boot_ids.get(locked.node, "")
+    if (locked.node_gone_since or locked.reason == NOT_CLEANED) and boot_id and locked.boot_id not in ("", boot_id):
+        return f"node {locked.node} was started anew"
+    gone = moment(locked.node_gone_since)
+    if locked.node not in scene.view.nodes and gone is not None and gone + GONE_SECONDS <= scene.now:
+        return f"node {locked.node} has been gone for {GONE_SECONDS / 86_400:.0f} days"
     if _today(locked, scene) is not None:
         return ""
     placed = PlacedDevice("", locked.device, locked.hardware_id)
@@ -246,6 +283,7 @@ def _bring_on(
     lifecycle, now = pool.pool.spec.lifecycle, scene.now
     device, node = _today(locked, scene), scene.inventory.nodes.get(locked.node)
     there = device is not None and device.standing is not Standing.MISSING and node is not None and node.ready
+    there = there and not node_gone(node)
     cleanup = [hook for hook in lifecycle.cleanup if covers(hook, locked.name)]
     if locked.reason == IDLE_CLEAN:
         begun = bool(locked.entry.get("hooks"))
@@ -256,6 +294,8 @@ def _bring_on(
             return entry
         return _through(pool, locked, [(HookStage.CLEANUP, cleanup)], device, scene, found)
     init = [hook for hook in lifecycle.init if covers(hook, locked.name)]
+    if locked.reason == NOT_CLEANED and pool.pool.spec.health.recovery is Recovery.AUTOMATIC:
+        return _back(pool, locked, held, [(HookStage.CLEANUP, cleanup), (HookStage.INIT, init)], there, scene, found)
     if (
         locked.reason == NEEDS_REPLACEMENT
         or pool.pool.spec.health.recovery is not Recovery.AUTOMATIC
@@ -276,6 +316,33 @@ def _bring_on(
         found.wakes.append(since + HOLD_DOWN_SECONDS)
         return entry
     return _through(pool, locked, [(HookStage.CLEANUP, cleanup), (HookStage.INIT, init)], device, scene, found)
+
+
+def _back(
+    pool: PoolFacts,
+    locked: Locked,
+    held: Collection[DeviceID],
+    stages: Sequence[tuple[HookStage, Sequence[Hook]]],
+    there: bool,
+    scene: Scene,
+    found: _Findings,
+) -> dict[str, Any] | None:
+    """One step of a device whose node was gone and may come back as the same boot, with all that ran on it. A kubelet
+    that is ready ends what no pod stands for any more, as after a pod was deleted by force, and after the same time."""
+    entry, device = dict(locked.entry), _today(locked, scene)
+    if not there or device is None:
+        return {key: value for key, value in entry.items() if key not in ("hooks", "clear")}
+    if device.id in held:
+        return entry
+    if not locked.clear:
+        found.wakes.append(scene.now + LINGER_SECONDS)
+        return {**entry, "clear": rfc3339(scene.now)}
+    # What is written to the second must not make it shorter.
+    due = (moment(locked.clear) or scene.now) + LINGER_SECONDS + 1
+    if scene.now < due:
+        found.wakes.append(due)
+        return entry
+    return _through(pool, locked, stages, device, scene, found)
 
 
 def _through(
@@ -328,7 +395,8 @@ def _through(
             # The last hook's ResourceClaim still has the device; nobody else may before it has not.
             return _with_runs(entry, runs)
         if not idle:
-            words = f"{locked.device} on {locked.node}: its hooks succeeded"
+            proof = "its hooks succeeded" if any(hooks for _, hooks in stages) else "its node is ready again"
+            words = f"{locked.device} on {locked.node}: {proof}"
             found.notices.append(Notice("QuarantineLifted", words, key=_mark(locked)))
         return None
     for run in runs:

@@ -41,6 +41,8 @@ class Locked:
         clear: Since when no taint has kept it from being recovered, as written, or "".
         address: Its PCI address, or "".
         exit: What ends it, in words.
+        boot_id: The boot of the node in which it was used or failed, or "" where that is not known.
+        node_gone_since: Since when there has been no Node of that name, as written, or "".
         entry: The entry of the status.
     """
 
@@ -58,6 +60,8 @@ class Locked:
     clear: str = ""
     address: str = ""
     exit: str = ""
+    boot_id: str = ""
+    node_gone_since: str = ""
 
     @property
     def key(self) -> str:
@@ -91,6 +95,8 @@ def read_locked(status: Raw) -> tuple[Locked, ...]:
             clear=str(entry.get("clear") or ""),
             address=str(entry.get("address") or ""),
             exit=str(entry.get("exit") or ""),
+            boot_id=str(entry.get("bootID") or ""),
+            node_gone_since=str(entry.get("nodeGoneSince") or ""),
         )
         found.setdefault(locked.key, locked)
     return tuple(found.values())

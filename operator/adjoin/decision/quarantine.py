@@ -24,7 +24,7 @@ from adjoin.api.share import PlacementState
 from adjoin.cache import LINGER_SECONDS
 from adjoin.decision.entries import NEEDS_REPLACEMENT, entry_of, mode_entry, rule_entry, rule_owner, way_out
 from adjoin.decision.idle import decide_idle
-from adjoin.decision.passage import NEEDS_RESET, NOT_CLEANED, covers, faults_of, parameters_of
+from adjoin.decision.passage import NEEDS_RESET, NODE_UNREACHABLE, NOT_CLEANED, covers, faults_of, parameters_of
 from adjoin.decision.scene import Scene
 from adjoin.delivery import HookDevice, Notice, Task, told_of_device
 from adjoin.facts import ClaimFacts, PoolFacts, moment
@@ -294,17 +294,18 @@ def _bring_on(
             return entry
         return _through(pool, locked, [(HookStage.CLEANUP, cleanup)], device, scene, found)
     init = [hook for hook in lifecycle.init if covers(hook, locked.name)]
-    if locked.reason == NOT_CLEANED and pool.pool.spec.health.recovery is Recovery.AUTOMATIC:
-        return _back(pool, locked, held, [(HookStage.CLEANUP, cleanup), (HookStage.INIT, init)], there, scene, found)
+    stages = [(HookStage.CLEANUP, cleanup), (HookStage.INIT, init)]
     if (
         locked.reason == NEEDS_REPLACEMENT
         or pool.pool.spec.health.recovery is not Recovery.AUTOMATIC
-        or not (cleanup or init)
+        or not (cleanup or init or locked.reason == NOT_CLEANED)
     ):
         return entry
     if tainted is not None and tainted.ailing is not None:
         # Whatever was tried before says nothing any more.
         return {key: value for key, value in entry.items() if key not in ("hooks", "clear")}
+    if locked.reason in (NOT_CLEANED, NODE_UNREACHABLE):
+        return _back(pool, locked, held, stages, there, scene, found)
     if not there or device is None or device.id in held:
         return entry
     if not locked.clear and locked.owner.startswith(rule_owner("")):
@@ -315,7 +316,7 @@ def _bring_on(
     if now < since + HOLD_DOWN_SECONDS:
         found.wakes.append(since + HOLD_DOWN_SECONDS)
         return entry
-    return _through(pool, locked, [(HookStage.CLEANUP, cleanup), (HookStage.INIT, init)], device, scene, found)
+    return _through(pool, locked, stages, device, scene, found)
 
 
 def _back(
@@ -327,8 +328,9 @@ def _back(
     scene: Scene,
     found: _Findings,
 ) -> dict[str, Any] | None:
-    """One step of a device whose node was gone and may come back as the same boot, with all that ran on it. A kubelet
-    that is ready ends what no pod stands for any more, as after a pod was deleted by force, and after the same time."""
+    """One step of a device whose node was gone or given up, and may come back as the same boot, with all that ran on
+    it. A kubelet that is ready ends what no pod stands for any more, as after a pod was deleted by force, and after the
+    same time."""
     entry, device = dict(locked.entry), _today(locked, scene)
     if not there or device is None:
         return {key: value for key, value in entry.items() if key not in ("hooks", "clear")}

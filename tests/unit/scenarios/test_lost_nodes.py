@@ -31,6 +31,7 @@ from adjoin.cache import LINGER_SECONDS
 from adjoin.decision import Decider
 from adjoin.decision.quarantine import GONE_REMEMBERED, GONE_SECONDS
 from adjoin.intents import Kind
+from adjoin.lifecycle import rfc3339
 
 Obj = dict[str, Any]
 
@@ -217,3 +218,35 @@ def test_c29_a_crash_anywhere_in_the_release_forgets_nothing(requests: int) -> N
     world.crash_after(requests)
     world.settle(Decider)
     assert (phase(world), quarantined(world)) == ("gone", {"gpu-0": "NotCleaned"})
+
+
+def test_a_node_that_was_given_up_gets_time_to_end_what_runs_on_it_before_its_devices_are_cleaned() -> None:
+    """The kubelet was away for an hour; when it is back the containers of the pod that nobody waited for still run."""
+    lifecycle = {**HOOKS, "nodeUnreachable": {"after": "10m", "policy": "Release"}}
+    world = cluster(deviceclaim(), pod(), devices=1, lifecycle=lifecycle)
+    world.settle(Decider)
+    unready = {"type": "Ready", "status": "Unknown", "lastTransitionTime": rfc3339(world.now)}
+    world.change(Kind.NODE, "n1", {"status": {"conditions": [unready]}}, "")
+    world.delete(Kind.POD, "worker", force=True)
+    world.now += 3600
+    steps(world, seconds=60)
+    assert quarantined(world) == {"gpu-0": "NodeUnreachable"}
+    world.ran.clear()
+    world.change(Kind.NODE, "n1", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}, "")
+    steps(world, seconds=int(LINGER_SECONDS))
+    assert ran(world) == []
+    world.settle(Decider)
+    assert ran(world)[0] == "cleanup scrub"
+    assert quarantined(world) == {}
+
+
+def test_a_device_that_comes_back_with_a_taint_is_not_cleaned_while_that_lasts() -> None:
+    world = lost()
+    back(world)
+    slice_ = resourceslice("n1", devices=1, taints={"gpu-0": [{"key": "gpu.nvidia.com/xid", "effect": "NoSchedule"}]})
+    world.change(Kind.RESOURCE_SLICE, slice_of("n1"), {"spec": slice_["spec"]}, "")
+    steps(world, seconds=200)
+    assert (ran(world), quarantined(world)) == ([], {"gpu-0": "NotCleaned"})
+    world.change(Kind.RESOURCE_SLICE, slice_of("n1"), {"spec": resourceslice("n1", devices=1)["spec"]}, "")
+    world.settle(Decider)
+    assert (phase(world, "job-b"), quarantined(world)) == ("InUse", {})

@@ -299,7 +299,11 @@ class TestLeading:
             operator.kill()
         first = installation.start_operator()
         second = installation.start_operator()
-        leader, follower = (first, second) if "adjoin_leader 1.0" in first.get("/metrics")[1] else (second, first)
+        # The Lease of an operator that was killed before has to run out first.
+        ahead = eventually(
+            lambda: ["adjoin_leader 1.0" in each.get("/metrics")[1] for each in (first, second)], any, what="a leader"
+        )
+        leader, follower = (first, second) if ahead[0] else (second, first)
         (configuration,) = plane.request("GET", WEBHOOKS)["items"]
         bundle = base64.b64decode(configuration["webhooks"][0]["clientConfig"]["caBundle"]).decode()
         for operator in (leader, follower):

@@ -114,9 +114,10 @@ def _recoveries(pool: PoolFacts, scene: Scene) -> list[tuple[Errand, tuple[Run, 
 
 
 def _needed(name: str, run: RunKey, scene: Scene) -> bool:
-    """Whether a status says that the run with the Job of that name is under way."""
+    """Whether a status says that the run with the Job of that name is under way. One that prepared in an earlier boot
+    is not, though the record of it stays."""
     return any(
-        each.phase is HookPhase.RUNNING and errand.job_name(each) == name
+        each.phase is HookPhase.RUNNING and not errand.outlived(each) and errand.job_name(each) == name
         for errand, runs in _runs_of(run, scene)
         for each in runs
     )

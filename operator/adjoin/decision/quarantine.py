@@ -294,7 +294,7 @@ def _bring_on(
             return entry
         return _through(pool, locked, [(HookStage.CLEANUP, cleanup)], device, scene, found)
     init = [hook for hook in lifecycle.init if covers(hook, locked.name)]
-    stages = [(HookStage.CLEANUP, cleanup), (HookStage.INIT, init)]
+    stages: list[tuple[HookStage, Sequence[Hook]]] = [(HookStage.CLEANUP, cleanup), (HookStage.INIT, init)]
     if (
         locked.reason == NEEDS_REPLACEMENT
         or pool.pool.spec.health.recovery is not Recovery.AUTOMATIC

@@ -123,6 +123,10 @@ class Errand:
     boot_id: str
     owner: str
 
+    def outlived(self, run: Run) -> bool:
+        """Whether the node has been started anew since the run: what it prepared has to be prepared again."""
+        return run.stage is HookStage.INIT and run.boot_id != self.boot_id
+
     def key(self, run: Run) -> RunKey:
         """What a Job for an attempt says that it is for."""
         return RunKey(self.subject, self.index, self.device, run.stage.value, run.hook, run.attempt)
@@ -317,11 +321,14 @@ def advance(
     reports: dict[str, Report] = {}
 
     def done(verdict: Verdict, **rest: Any) -> Progress:
-        return Progress(verdict, (*others, *made), reports=reports, **rest)
+        # What was begun in an earlier boot has left its traces until it has run again: whoever is to clean has to know.
+        told = {run.hook for run in made}
+        earlier = (kept[stage, hook.name] for hook in hooks if (stage, hook.name) in kept and hook.name not in told)
+        return Progress(verdict, (*others, *made, *earlier), reports=reports, **rest)
 
     for hook in hooks:
         run = kept.get((stage, hook.name))
-        if run is not None and stage is HookStage.INIT and run.boot_id != errand.boot_id:
+        if run is not None and errand.outlived(run):
             run = None
         if run is not None and run.phase is HookPhase.SUCCEEDED:
             made.append(run)

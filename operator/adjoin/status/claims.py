@@ -109,7 +109,6 @@ def _entry(member: Member, boot_id: str, now: float) -> dict[str, Any]:
     if member.runs:
         entry["hooks"] = [run_entry(run) for run in member.runs]
     else:
-        # An attempt of an earlier boot, say: what is left of it is cleared away only once nothing tells of it.
         entry.pop("hooks", None)
     if member.state is ReplicaState.READY:
         entry.setdefault("readyAt", rfc3339(now))

@@ -161,7 +161,7 @@ def test_a31_a_card_beside_a_full_host_is_not_given_to_a_claim_that_needs_the_ho
     asker = asking(memory=4 * GIB)
     waits = planned(make.snapshot(devices, [held, asker], nodes=full))
     assert places(waits) == []
-    assert [reason.code for reason in waits.claims[asker.uid].reasons][0] is Code.HOST_RESOURCES
+    assert next(reason.code for reason in waits.claims[asker.uid].reasons) is Code.HOST_RESOURCES
     assert places(planned(make.snapshot(devices, [asker], nodes=full))) == ["node-2"]
     roomy = limited((8000, 8 * GIB), (8000, 8 * GIB), memory_used_bytes=GIB)
     assert places(planned(make.snapshot(devices, [held, asker], nodes=roomy))) == ["node-1"]

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from tests.support.objects import deviceclaim, pod
-from tests.support.pooled import cluster, conditions, gated, phase, ran, replicas
-from tests.support.world import Crash, World
+from tests.support.pooled import HOOKS, VERIFY, cluster, conditions, gated, phase, ran, replicas, steps, variables
+from tests.support.world import Crash, Ending, World
 
 from adjoin.decision import Decider
 from adjoin.intents import Kind, Verb
@@ -111,3 +111,28 @@ def test_a10_what_a_crash_left_allocated_is_taken_back_before_a_hook_has_it() ->
 
     for crash in range(24):
         life(crash)
+
+
+@pytest.mark.parametrize("second", [False, True], ids=["while the first hook ran", "while the second one ran"])
+def test_c6_what_was_begun_in_an_earlier_boot_is_cleaned_when_the_claim_goes_before_it_ran_again(second: bool) -> None:
+    """The claim is deleted a moment after the node was started anew: a partition that a hook made outlives that."""
+    lifecycle = {**HOOKS, "init": [VERIFY, {**VERIFY, "name": "again"}]}
+    world = cluster(deviceclaim(), devices=1, lifecycle=lifecycle)
+    world.hook = lambda job: Ending(
+        None if variables(job)["ADJOIN_HOOK"] == ("again" if second else "verify") else "Succeeded"
+    )
+    decider = Decider()
+    steps(world, decider, seconds=20)
+    assert ran(world) == ["init verify", "init again"][: 1 + second]
+    started_anew(world)
+    # Whatever is to be begun in the new boot cannot be begun yet.
+    unready = {"type": "Ready", "status": "Unknown"}
+    world.change(Kind.NODE, "n1", {"status": {"conditions": [unready]}})
+    steps(world, decider, seconds=5)
+    world.delete(Kind.DEVICE_CLAIM, "job-a")
+    world.hook = lambda job: Ending()
+    steps(world, decider, seconds=5)
+    world.change(Kind.NODE, "n1", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+    world.settle(Decider)
+    assert phase(world) == "gone"
+    assert ran(world)[-1] == "cleanup scrub"

@@ -150,18 +150,3 @@ def test_room_is_counted_in_replicas() -> None:
     assert room(0, cpu_milli=1000) == 2
     ledger.roll_back(0)
     assert room(0, cpu_milli=1000) == 8
-
-
-def test_a31_a_card_beside_a_full_host_is_not_given_to_a_claim_that_needs_the_host() -> None:
-    """The only free card is where memory is used up: nothing is bound there to fail on the node and keep the card; it
-    waits with a reason, and goes wherever memory and a card come free together."""
-    held = make.holding("holder", [DEVICES[4]])
-    devices = [DEVICES[0], DEVICES[4]]
-    full = limited((8000, GIB), (8000, 8 * GIB), memory_used_bytes=GIB)
-    asker = asking(memory=4 * GIB)
-    waits = planned(make.snapshot(devices, [held, asker], nodes=full))
-    assert places(waits) == []
-    assert next(reason.code for reason in waits.claims[asker.uid].reasons) is Code.HOST_RESOURCES
-    assert places(planned(make.snapshot(devices, [asker], nodes=full))) == ["node-2"]
-    roomy = limited((8000, 8 * GIB), (8000, 8 * GIB), memory_used_bytes=GIB)
-    assert places(planned(make.snapshot(devices, [held, asker], nodes=roomy))) == ["node-1"]

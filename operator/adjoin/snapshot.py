@@ -106,7 +106,7 @@ class SnapshotBuilder:
                 known = _Translated(facts, translate(uid, facts))
             translated[uid] = known
             completed = self._complete(known, view, inventory)
-            claims[uid] = self._settled(uid, _following(completed, followed.get(uid)))
+            claims[uid] = self._settled(uid, _leaving(_following(completed, followed.get(uid))))
         self._kept = self._followed(claims)
         self._translated, self._claims = translated, claims
         holds = find_holds(view, inventory, claims)
@@ -218,6 +218,15 @@ def _following(claim: Claim, wanted: frozenset[int] | None) -> Claim:
         return claim
     end = max(wanted, default=-1) + 1
     return replace(claim, replicas=end, skipped=tuple(index for index in range(end) if index not in wanted))
+
+
+def _leaving(claim: Claim) -> Claim:
+    """The claim with the replicas that it does not want any more on their way back, as its status is about to say."""
+    kept, wanted = ReplicaState.RELEASING, claim.members
+    if all(replica.state is kept or replica.index in wanted for replica in claim.placed):
+        return claim
+    placed = (each if each.index in wanted else replace(each, state=kept) for each in claim.placed)
+    return replace(claim, placed=tuple(placed))
 
 
 def _wrong_parameter(chosen: Mapping[str, str], declared: Mapping[str, tuple[str, ...]] | None) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from adjoin_allocator.amounts import size
-from adjoin_allocator.model import PlacedShare, RequestPolicy, Share
+from adjoin_allocator.model import Lent, PlacedShare, RequestPolicy, Share
 from adjoin_allocator.policies import consumed
 from adjoin_allocator.sharing import AMOUNTS, MILLI, PIECES, Part, part
 from adjoin_allocator.terms import ShareMode
@@ -36,6 +36,7 @@ class CardRule:
         memory: Bytes of the card's memory, 0 where they are not known.
         clients: Most parts of one card.
         policy: In which amounts the driver lets memory be consumed; None for any.
+        lent: What others than the share's users consume of the card; None where nobody does.
     """
 
     share: Share
@@ -43,6 +44,21 @@ class CardRule:
     memory: int = 0
     clients: int = MANY
     policy: RequestPolicy | None = None
+    lent: Lent | None = None
+
+    @property
+    def room(self) -> int:
+        """Units that the share's users may have together beside what others consume."""
+        return self.cap if self.lent is None else max(0, self.cap - self.lent.memory)
+
+    @property
+    def most(self) -> int:
+        """How many parts they may have together."""
+        return self.clients if self.lent is None or self.lent.parts is None else min(self.clients, self.lent.parts)
+
+    def heads(self, asked: Part) -> int:
+        """As how many users a part counts where their number is limited."""
+        return asked.clients if self.lent is None or self.lent.parts is None else asked.number
 
     def units(self, asked: Part) -> int | None:
         """What a part takes in units, as the driver counts it; None where the driver gives no such part."""
@@ -59,7 +75,7 @@ class CardRule:
             # What is held was given once, whatever the driver would say of it today.
             units += (self.units(each) or each.units) * times
             milli += each.milli * times
-            clients += each.clients * times
+            clients += self.heads(each) * times
         return units, milli, clients
 
     def knows(self, use: Use) -> bool:
@@ -72,16 +88,16 @@ class CardRule:
         taken = self.units(asked)
         if taken is None:
             return None
-        units, milli, clients = use[0] + taken, use[1] + asked.milli, use[2] + asked.clients
-        return None if units > self.cap or milli > MILLI or clients > self.clients else (units, milli, clients)
+        units, milli, clients = use[0] + taken, use[1] + asked.milli, use[2] + self.heads(asked)
+        return None if units > self.room or milli > MILLI or clients > self.most else (units, milli, clients)
 
     def left_milli(self, use: Use) -> int:
         """What is left of a card, by its scarcest resource in thousandths, rounded down."""
         left = MILLI - use[1]
         if self.cap:
-            left = min(left, (self.cap - use[0]) * MILLI // self.cap)
-        if self.clients < MANY:
-            left = min(left, (self.clients - use[2]) * MILLI // self.clients)
+            left = min(left, (self.room - use[0]) * MILLI // self.cap)
+        if self.most < MANY:
+            left = min(left, (self.most - use[2]) * MILLI // max(1, self.most))
         return max(0, left)
 
     def size(self, asked: Part) -> int:
@@ -134,7 +150,7 @@ class CardRule:
 
     def told(self, use: Use) -> str:
         """What a card has left, in words."""
-        left = max(0, self.cap - use[0])
+        left = max(0, self.room - use[0])
         if self.share.mode in AMOUNTS:
             return f"{size(left)}, {max(0, MILLI - use[1])}m"
         return f"{left} {self._word(left)}"
@@ -157,9 +173,9 @@ class CardRule:
         if taken is None:
             return 0
         if taken:
-            found.append((self.cap - use[0]) // taken)
+            found.append((self.room - use[0]) // taken)
         if asked.milli:
             found.append((MILLI - use[1]) // asked.milli)
-        if asked.clients:
-            found.append((self.clients - use[2]) // asked.clients)
+        if heads := self.heads(asked):
+            found.append((self.most - use[2]) // heads)
         return max(0, min(found, default=0))

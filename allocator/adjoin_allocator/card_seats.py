@@ -25,7 +25,7 @@ from adjoin_allocator.fractions import Appraiser
 from adjoin_allocator.nodes import NodeView, Shape, Sort
 from adjoin_allocator.place import Ask
 from adjoin_allocator.seats import Filling, Seat, Seats
-from adjoin_allocator.sharing import MILLI, Part, part
+from adjoin_allocator.sharing import AMOUNTS, MILLI, Part, part
 from adjoin_allocator.topology import bits
 
 STEPS = 50_000
@@ -80,6 +80,7 @@ class Bench:
     Attributes:
         sorts: By ask which devices its requests may have, whoever holds them.
         free: Devices that are free as wholes.
+        lent: Those that are free but for what others consume of them: they are given in parts alone.
         cards: By bit the divided cards of which parts can be given, ascending.
         klasses: By bit the class of a card among those of its kind.
         openings: By share with a limit how many whole cards it may still divide here.
@@ -91,6 +92,12 @@ class Bench:
     cards: tuple[tuple[int, Card], ...]
     klasses: tuple[int, ...]
     openings: tuple[tuple[str, int], ...] = ()
+    lent: int = 0
+
+    @property
+    def fresh(self) -> int:
+        """Devices of which nobody's parts are held."""
+        return self.free | self.lent
 
     def opening(self, share: str) -> bool:
         """Whether the share may divide one whole card more."""
@@ -141,7 +148,14 @@ class CardSeats(Seats[Bench]):
             spare = self.spare.get(position, 0)
             free = ledger.free[position] | spare
             seen = tuple(each[position] for each in sorts)
-            key = (view.shape, seen, free, spare, *(table[position].tobytes() for table in tables))
+            key = (
+                view.shape,
+                seen,
+                free,
+                spare,
+                ledger.lent(position),
+                *(table[position].tobytes() for table in tables),
+            )
             known = found.get(key)
             if known is None:
                 bench = self._bench(position, view, seen, free, kinds)
@@ -174,9 +188,13 @@ class CardSeats(Seats[Bench]):
             eligible = list(sort.eligible)
             for at, request in enumerate(ask.requests):
                 if request.share is not None:
-                    eligible[at] &= view.eligible(request.kind, parts.shares[request.share.name].selectors)
+                    share = parts.shares[request.share.name]
+                    eligible[at] &= view.eligible(request.kind, share.selectors)
+                    if share.mode not in AMOUNTS:
+                        eligible[at] &= ~sum(1 << bit for bit, each in enumerate(view.devices) if each.lent)
             chosen.append(self.placer.nodes.sort_of(tuple(eligible), sort.values, ()))
-        return Bench(view.shape, tuple(chosen), free, tuple(sorted(cards.items())), tuple(klasses))
+        lent = self.placer.ledger.pools[pool].lent(position) & ~free
+        return Bench(view.shape, tuple(chosen), free, tuple(sorted(cards.items())), tuple(klasses), lent=lent)
 
     def scarce(self, members: int) -> bool:
         """Whether so many members could together divide more whole cards than a share allows."""
@@ -194,7 +212,7 @@ class CardSeats(Seats[Bench]):
         ledger = self.placer.ledger.pools[self.asks[0].pool]
         opened: dict[str, set[tuple[int, int]]] = {}
         for position, seat in places:
-            free = ledger.free[position] | self.spare.get(position, 0)
+            free = ledger.free[position] | self.spare.get(position, 0) | ledger.lent(position)
             for mask, cut in zip(seat.fit.masks, self._slices[seat.ask], strict=True):
                 if cut is not None:
                     opened.setdefault(cut.share, set()).update((position, bit) for bit in bits(mask & free))
@@ -217,7 +235,7 @@ class CardSeats(Seats[Bench]):
             good = 0
             for bit in bits(mask):
                 card = cards.get(bit)
-                if (card is not None or (opening and key.free >> bit & 1)) and cut.after(key.klasses[bit], card):
+                if (card is not None or (opening and key.fresh >> bit & 1)) and cut.after(key.klasses[bit], card):
                     good |= 1 << bit
             found.append(good)
         return tuple(found)
@@ -256,7 +274,7 @@ class CardSeats(Seats[Bench]):
 
     def after(self, key: Bench, seat: Seat) -> Bench:
         """The node without what that seat takes."""
-        free, cards, openings = key.free, dict(key.cards), dict(key.openings)
+        free, lent, cards, openings = key.free, key.lent, dict(key.cards), dict(key.openings)
         for mask, cut in zip(seat.fit.masks, self._slices[seat.ask], strict=True):
             if cut is None:
                 free &= ~mask
@@ -264,13 +282,14 @@ class CardSeats(Seats[Bench]):
             for bit in bits(mask):
                 card = cards.get(bit)
                 if card is None:
-                    free &= ~(1 << bit)
+                    free, lent = free & ~(1 << bit), lent & ~(1 << bit)
                     if cut.share in openings:
                         openings[cut.share] -= 1
                 after = cut.after(key.klasses[bit], card)
                 assert after is not None, "a part is taken that does not fit"
                 cards[bit] = after
-        return replace(key, free=free, cards=tuple(sorted(cards.items())), openings=tuple(sorted(openings.items())))
+        left = tuple(sorted(openings.items()))
+        return replace(key, free=free, lent=lent, cards=tuple(sorted(cards.items())), openings=left)
 
     # One member
 
@@ -287,7 +306,7 @@ class CardSeats(Seats[Bench]):
             return answer
         # The limit allows fewer whole cards than it took: then none, so that cards are used that are divided already.
         closed = tuple(
-            mask if cut is None or not key.openings else mask & ~key.free
+            mask if cut is None or not key.openings else mask & ~key.fresh
             for mask, cut in zip(eligible, self._slices[at], strict=True)
         )
         return self._fit(key, at, closed, stakes) if closed != eligible else Misfit(Obstacle.COUNT)
@@ -297,7 +316,7 @@ class CardSeats(Seats[Bench]):
         left = dict(key.openings)
         for mask, cut in zip(masks, self._slices[at], strict=True):
             if cut is not None and cut.share in left:
-                left[cut.share] -= (mask & key.free).bit_count()
+                left[cut.share] -= (mask & key.fresh).bit_count()
         return min(left.values(), default=0) >= 0
 
     def _fits(self, key: Bench, at: int) -> Sequence[Fit]:
@@ -463,8 +482,8 @@ class _Search:
         told: dict[tuple[object, ...], int] = {}
         for bit in range(key.shape.size):
             card = cards.get(bit)
-            if card is not None or key.free >> bit & 1:
-                device = (tuple(mask >> bit & 1 for mask in masks), key.klasses[bit], card)
+            if card is not None or key.fresh >> bit & 1:
+                device = (tuple(mask >> bit & 1 for mask in masks), key.klasses[bit], card, key.lent >> bit & 1)
                 told[device] = told.get(device, 0) + 1
         # What takes all that match has them all or is out of the question.
         alone = tuple(

@@ -217,7 +217,7 @@ class Appraiser:
         stock, log = self.stock, self.stock.log
         if len(log) - valuation.seen <= FEW:
             for position in {*log[valuation.seen :]}:
-                _, place, (_, _, cpu, memory) = stock.node(position)
+                _, place, (_, _, cpu, memory, _) = stock.node(position)
                 cards = float(sum([valuation.listed[each] for each in place]))
                 valuation.cards[position] = cards
                 valuation.idle[position] = valuation.strand.idle_on(cards / UNIT, (cpu, memory))
@@ -256,6 +256,8 @@ class Appraiser:
     def _light(self, wish: Wish) -> bool:
         """Whether `_nodes` can tell what it costs."""
         light = not wish.parts or (wish.parts == 1 and not _heavy(wish.of_each) and not self.stock.heavy)
+        # What has to be asked card by card is not to be had from a table.
+        light = light and not (wish.parts and self.stock.cut[self.stock.share_at[wish.share]])
         return light and self.stock.shape[1] < _WAYS and not (wish.parts and self.stock.modes)
 
     def _nodes(
@@ -267,7 +269,7 @@ class Appraiser:
         mask = stock.mask(wish)
         table, share = self._scale(valuation, wish) if parts else ([], 0)
         for position in positions:
-            standing, place, (free, _, cpu, memory) = stock.node(position)
+            standing, place, (free, _, cpu, memory, _) = stock.node(position)
             left = cpu - wish.cpu_milli, memory - wish.memory_kib
             if left[0] < 0 or left[1] < 0 or closed[position]:
                 yield position, _NEVER
@@ -454,7 +456,7 @@ class Appraiser:
         # Faces of other shares are no uses that this one's rules know; they are masked out below.
         cut = [key(klass, use) for klass, use in stock.faces]
         opened = standing == 2 + share
-        fresh = standing == 1
+        fresh = np.abs(standing) == 1
         if mask is not None:
             opened &= mask[rows]
             fresh &= mask[rows]

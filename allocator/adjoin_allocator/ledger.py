@@ -532,7 +532,11 @@ class Ledger:
             found = self._nodes.locate(device)
             if found is not None:
                 index, position, bit = found
-                self.pools[index.pool.name].taken(position, 1 << bit, hold.kind is HoldKind.RELEASING, add)
+                pool = self.pools[index.pool.name]
+                if hold.lent is not None:
+                    pool.lend(position, 1 << bit, add)
+                else:
+                    pool.taken(position, 1 << bit, hold.kind is HoldKind.RELEASING, add)
 
 
 def _vacate(ledger: PoolLedger, position: int, mask: int, move: _Move, add: bool) -> None:

@@ -154,6 +154,18 @@ class RequestPolicy:
     step: int | None = None
 
 
+class Lent(NamedTuple):
+    """What others consume of a device that may be in several allocations, and what that leaves.
+
+    Attributes:
+        memory: Bytes of its memory that they consume.
+        parts: How many allocations more its other capacities have room for; None: any number.
+    """
+
+    memory: int
+    parts: int | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Device:
     """One device of one DevicePool on one node. Satisfies the evaluator's `DeviceView`.
@@ -180,6 +192,8 @@ class Device:
         counters: What those counter sets hold in all, likewise; a set that is not in it holds as much as the greatest
             of its devices takes.
         outside: What is taken of them by holders of devices that are not in the inventory.
+        lent: What allocations that are not ours consume of it, where it may be in ours beside them; None where it may
+            not, or is in none.
     """
 
     id: DeviceID
@@ -200,6 +214,7 @@ class Device:
     consumes: Counted = field(default_factory=dict)
     counters: Counted = field(default_factory=dict)
     outside: Counted = field(default_factory=dict)
+    lent: Lent | None = None
 
     @property
     def driver(self) -> str:
@@ -659,9 +674,11 @@ class Hold:
 
     Attributes:
         shared: They have a part of a device that may be in several allocations: who has parts of it too keeps them.
-            Nothing new is given of it all the same.
+        lent: What they consume of such a device, where what is left of it may be given in parts; the same as the
+            device's own. None: nothing of it is given.
     """
 
     kind: HoldKind
     holder: str
     shared: bool = False
+    lent: Lent | None = None

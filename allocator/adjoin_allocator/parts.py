@@ -27,7 +27,7 @@ from adjoin_allocator.model import Claim, DeviceName, HostAsk, PlacedShare, Pool
 from adjoin_allocator.nodes import NodeView, PoolIndex
 from adjoin_allocator.prices import Pricer
 from adjoin_allocator.rulebook import class_of
-from adjoin_allocator.sharing import MILLI, Part, part
+from adjoin_allocator.sharing import AMOUNTS, MILLI, Part, part
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.stock import NO_LIMIT, Booleans, Row, Stock, Used, Wish
 from adjoin_allocator.terms import DeviceType, ShareMode
@@ -55,6 +55,9 @@ class Masks(Protocol):
 
     def entire(self, position: int) -> int:
         """Devices of a node that somebody has as wholes."""
+
+    def lent(self, position: int) -> int:
+        """Devices of a node that are free but for what others than claims consume of them."""
 
     def divided(self, position: int) -> int:
         """Devices of a node of which somebody has parts."""
@@ -389,6 +392,11 @@ class Parts:
         ]
         stock = Stock(cards, shares)
         stock.selected = [self._matching(stock, side, views, kind, share.selectors) for share in shares]
+        # What others consume is told in amounts, so only what is given in amounts is given beside it.
+        lent = np.array([bool(each[3]) for each in stock.classes] or [False])[stock.klass]
+        for mine, share in zip(stock.selected, shares, strict=True):
+            if share.mode not in AMOUNTS:
+                mine &= ~lent
         # The appraiser looks at them once.
         for position in masks.index.closed:
             stock.closed[position] = True
@@ -417,15 +425,17 @@ class Parts:
 def _row(parts: _PoolParts, side: _Side, stock: Stock, rooms: Rooms, position: int) -> Row:
     """What a node has: free cards, parts in use, and what is left of the host."""
     masks, columns = parts.masks, side.columns[position]
-    free = masks.free[position]
+    free, lent = masks.free[position], masks.lent(position)
     counters = masks.index.views[position].shape.counters
     if counters is not None:
         # A partition that a driver publishes is given as it is; only whole cards are divided.
         free &= counters.whole
     if side.straight[position]:
         free &= (1 << len(columns)) - 1
+        lent &= (1 << len(columns)) - 1
     else:
         free = sum(1 << column for column, bit in enumerate(columns) if free >> bit & 1)
+        lent = sum(1 << column for column, bit in enumerate(columns) if lent >> bit & 1)
     used: list[Used] = []
     if masks.divided(position):
         offered = masks.index.views[position].offered & ~masks.entire(position)
@@ -449,7 +459,7 @@ def _row(parts: _PoolParts, side: _Side, stock: Stock, rooms: Rooms, position: i
         made = tuple(found)
     stock.make(position, made)
     cpu, memory = rooms.cpu_milli.item(position), rooms.memory_bytes.item(position)
-    return free, tuple(used), min(cpu, NO_LIMIT), NO_LIMIT if memory >= NO_LIMIT else memory // _KIB
+    return free, tuple(used), min(cpu, NO_LIMIT), NO_LIMIT if memory >= NO_LIMIT else memory // _KIB, lent
 
 
 def _used(card: _Card, stock: Stock, place: tuple[int, int], usable: bool) -> Iterator[Used]:

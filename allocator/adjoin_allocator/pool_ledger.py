@@ -102,6 +102,7 @@ class PoolLedger:
         self._divided: dict[int, int] = {}
         self._divided_back: dict[int, int] = {}
         self._bound: dict[int, int] = {}
+        self._lent: dict[int, int] = {}
         self.watcher: Callable[[int], None] | None = None
         """Called with a position when who holds devices there has changed."""
         self._held: dict[int, tuple[int, int]] = {}
@@ -192,6 +193,23 @@ class PoolLedger:
             del self._bound[position]
         self.touch()
         self._reopen(position, self._held.get(position, (0, 0))[0])
+
+    def lend(self, position: int, mask: int, add: bool) -> None:
+        """Others than the snapshot's claims hold parts of these devices, beside which there may be parts of claims."""
+        self._change(self._lent, position, mask, add)
+
+    def lent(self, position: int) -> int:
+        """Devices of a node that are free but for what others than claims consume of them."""
+        mask = self._lent.get(position, 0)
+        if mask:
+            mask &= self.index.views[position].offered & ~self.entire(position) & ~self.divided(position)
+            mask &= ~self._bound.get(position, 0)
+        return mask
+
+    @property
+    def lends(self) -> bool:
+        """Whether there are such devices anywhere."""
+        return bool(self._lent)
 
     def bound(self, position: int) -> int:
         """Devices of a node that serve one share alone for now."""
@@ -333,6 +351,8 @@ class PoolLedger:
         if self._divided or self._divided_back:
             back |= self._divided_back.get(position, 0)
             held |= self.divided(position)
+        if self._lent:
+            held |= self._lent.get(position, 0)
         before = self._held.get(position, (0, 0))
         if before == (held, back):
             if self.watcher is not None:

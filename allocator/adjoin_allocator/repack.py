@@ -75,8 +75,8 @@ class Repack:
         key = ask.requests, ask.affinity, ask.profile
         if not self._steps or key in self._refused or not (self.units or _divides(ask)):
             return None
-        if self._lot.nodes.index.counted:
-            # Packing knows cards, and no counters that they share.
+        if self._lot.nodes.index.counted or self._lot.nodes.lends:
+            # Packing knows cards, and no counters that they share, nor what others consume of them.
             return None
         others = [*self.units, *self._lot.placed]
         spot = self._placed_anew(unit, others) if others and self._countable(ask) else None

@@ -11,16 +11,17 @@ from functools import lru_cache
 
 from adjoin_allocator.card_rules import MANY, CardRule
 from adjoin_allocator.geometry import built_in, custom
-from adjoin_allocator.model import Device, PlacedShare, RequestPolicy, Share
+from adjoin_allocator.model import Device, Lent, PlacedShare, RequestPolicy, Share
 from adjoin_allocator.partition_rules import PartitionRule
 from adjoin_allocator.partitions import occupied
 from adjoin_allocator.policies import memory_policy
 from adjoin_allocator.sharing import MILLI, memory_bytes, shareable_bytes
 from adjoin_allocator.terms import ShareMode
 
-CardClass = tuple[int, str, tuple[int, ...]]
+CardClass = tuple[int, str, tuple[int, ...], tuple[int, ...]]
 """What cards are told apart by: bytes of memory, 0 where they are not known; the product where that matters; in which
-amounts the driver lets memory be consumed: default, least, most, step (-1 for none), then values; empty for any.
+amounts the driver lets memory be consumed: default, least, most, step (-1 for none), then values; empty for any; what
+others consume of it: memory, and how many parts more there may be (-1 for any number); empty where nobody does.
 """
 
 RULES = 4096
@@ -55,7 +56,8 @@ def class_of(device: Device, products: bool) -> CardClass:
     if policy is not None:
         told = (policy.default, policy.least, policy.most, policy.step)
         amounts = (*(-1 if each is None else each for each in told), *policy.values)
-    return memory_bytes(device) or 0, product_name(device) if products else "", amounts
+    lent = () if device.lent is None else (device.lent.memory, -1 if device.lent.parts is None else device.lent.parts)
+    return memory_bytes(device) or 0, product_name(device) if products else "", amounts, lent
 
 
 def _policy(amounts: tuple[int, ...]) -> RequestPolicy | None:
@@ -88,7 +90,8 @@ def rule(share: Share, card: CardClass) -> CardRule:
         cap = 0 if geometry is None else geometry.slices
         return PartitionRule(share, cap, card[0], geometry=geometry, product=card[1])
     clients = MANY if share.max_clients is None else share.max_clients
-    return CardRule(share, shareable_bytes(share, card[0]), card[0], clients, _policy(card[2]))
+    lent = Lent(card[3][0], None if card[3][1] < 0 else card[3][1]) if card[3] else None
+    return CardRule(share, shareable_bytes(share, card[0]), card[0], clients, _policy(card[2]), lent)
 
 
 def rule_for(share: Share, device: Device) -> CardRule:

@@ -313,7 +313,7 @@ def _mine(stock: Stock, at: int, wish: Wish, closed: bool = False) -> Booleans:
     if not closed:
         chosen = chosen & ~stock.closed[:, None]
     limit = stock.shares[at].max_devices
-    fresh = chosen & stock.free
+    fresh = chosen & stock.fresh
     if limit is not None and stock.in_mode[at] >= limit:
         fresh = np.zeros_like(fresh)
         if stock.in_mode[at] > limit:

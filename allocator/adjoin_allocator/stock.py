@@ -65,8 +65,9 @@ Used = tuple[int, int, Use, bool]
 """What is in use of a card in a mode: its column, index of the share, the use; whether parts of it may be given to
 somebody."""
 
-Row = tuple[int, tuple[Used, ...], int, int]
-"""A node: which columns are free as wholes, as bits; divided cards; thousandths of a core and KiB that are left."""
+Row = tuple[int, tuple[Used, ...], int, int, int]
+"""A node: which columns are free as wholes, as bits; divided cards; thousandths of a core and KiB that are left; which
+columns are free but for what others consume of them, as bits."""
 
 
 class Stock:
@@ -75,7 +76,8 @@ class Stock:
     Attributes:
         selected: By share the cards that it may divide.
         in_mode: By share how many cards it divides.
-        standing: 0 for cards of which nothing can be given, 1 for free ones, above that the share of usable parts.
+        standing: 0 for cards of which nothing can be given, 1 for free ones, -1 for those that are free but for what
+            others consume of them, above 1 the share of usable parts.
         place: By class and thousandths left: where a card stands in a table of these.
         whole: Free cards of each node.
         spread: By number of free cards how many nodes have so many.
@@ -106,11 +108,12 @@ class Stock:
         self.share_at = {share.name: at for at, share in enumerate(shares)}
         self.rules = [[rule(share, each) for each in classes] for share in shares]
         self.cut = [
-            share.mode is ShareMode.PARTITIONED or (share.mode in AMOUNTS and any(policy for _, _, policy in classes))
+            share.mode is ShareMode.PARTITIONED
+            or (share.mode in AMOUNTS and any(policy or lent for _, _, policy, lent in classes))
             for share in shares
         ]
         """By share whether its cards have to be asked one by one what fits: sums of what is asked do not tell."""
-        caps = [[each.cap for each in row] for row in self.rules]
+        caps = [[each.room for each in row] for row in self.rules]
         self.caps = np.array(caps, dtype=np.int64).reshape(len(shares), len(classes))
         self._classes: list[list[int]] = self.klass.tolist()
         self.selected = [np.zeros(self.shape, dtype=bool) for _ in shares]
@@ -128,7 +131,7 @@ class Stock:
         self.hushed: dict[int, int] = {}
         self.log: list[int] = []
         self.eligible: list[Booleans] = [self.exists]
-        nothing: Row = (0, (), NO_LIMIT, NO_LIMIT)
+        nothing: Row = (0, (), NO_LIMIT, NO_LIMIT, 0)
         self._known = [nothing] * rows
         """By node what was put there last."""
         self._cards = [([0] * columns, each) for each in self.place.tolist()]
@@ -148,13 +151,13 @@ class Stock:
         if before == row:
             return
         self._known[position] = row
-        free, used, self.host[0, position], self.host[1, position] = row
+        free, used, self.host[0, position], self.host[1, position], lent = row
         self.log.append(position)
-        if before[0] == free and before[1] == used:
+        if (before[0], before[1], before[4]) == (free, used, lent):
             return
         classes = self._classes[position]
-        standing = [free >> column & 1 for column in range(len(classes))]
-        left = [MILLI if each else 0 for each in standing]
+        standing = [(free >> column & 1) - (lent >> column & 1) for column in range(len(classes))]
+        left = [self._whole(classes[column], each) for column, each in enumerate(standing)]
         for column, share, use, usable in used:
             if usable and not standing[column]:
                 left[column] = self.rules[share][classes[column]].left_milli(use)
@@ -173,6 +176,13 @@ class Stock:
             self.spread[known] -= 1
             self.spread[whole] = self.spread.get(whole, 0) + 1
             self.whole[position] = whole
+
+    def _whole(self, klass: int, standing: int) -> int:
+        """Thousandths of a card of which nobody of ours has anything."""
+        memory, _, _, lent = self.classes[klass]
+        if standing >= 0:
+            return MILLI * standing
+        return max(0, MILLI - -(-lent[0] * MILLI // memory)) if memory and lent else MILLI
 
     def make(self, position: int, made: tuple[tuple[int, int], ...]) -> None:
         """Which cards of a node are in the mode of which share without anybody holding anything of them."""
@@ -228,6 +238,12 @@ class Stock:
     def free(self) -> Booleans:
         """Cards that are free as wholes."""
         found: Booleans = self.standing == 1
+        return found
+
+    @property
+    def fresh(self) -> Booleans:
+        """Cards that a share may divide: those, and such of which others consume a part."""
+        found: Booleans = np.abs(self.standing) == 1
         return found
 
     @property
@@ -290,7 +306,7 @@ class Stock:
 
     def free_clients(self, at: int) -> Integers:
         """Likewise how many parts more."""
-        clients = np.array([each.clients for each in self.rules[at]], dtype=np.int64)
+        clients = np.array([each.most for each in self.rules[at]], dtype=np.int64)
         found: Integers = np.maximum(clients[self.klass] - self._of(at, 3), 0)
         return found
 

@@ -229,7 +229,7 @@ def _mixed(
         for bit in prices:
             free |= 1 << bit
         load = _load(placer, ask, view, position) if Part.NODE_LOAD in order else 1 - free.bit_count() / view.shape.size
-        for allowed in _openings(ask, openings, ledger.free[position], tuple(eligible)):
+        for allowed in _openings(ask, openings, ledger.free[position] | ledger.lent(position), tuple(eligible)):
             state = (view.shape, _sort(placer, ask, view, allowed, prices), free)
             answer = known.get(state)
             if answer is None:

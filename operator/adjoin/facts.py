@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from sys import intern
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from adjoin.api import DeviceClaim, DevicePool
 from adjoin.api.names import (
@@ -279,6 +279,13 @@ def _grants(spec: Raw, prefix: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name.startswith(prefix)))
 
 
+class Consumption(NamedTuple):
+    """What an allocation consumes of a device, by fully qualified name of the capacity."""
+
+    device: DeviceID
+    amounts: Mapping[str, Quantity]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ResourceClaimFacts:
     """A ResourceClaim, ours or foreign.
@@ -290,6 +297,7 @@ class ResourceClaimFacts:
         devices: Devices in its allocation, those with adminAccess left out (they exclude nobody).
         requests: For each of them the request of the ResourceClaim that it serves.
         shared: Those of which it has a share, beside which others may have shares too.
+        consumed: What it consumes of each of these; of one whose allocation does not say that, nothing is listed.
         reserved: UIDs of the pods in reservedFor.
         labels: Its labels.
         finalizers: Its finalizers.
@@ -309,6 +317,7 @@ class ResourceClaimFacts:
     requests: tuple[str, ...] = ()
     shared: tuple[DeviceID, ...] = ()
     run: str = ""
+    consumed: tuple[Consumption, ...] = ()
 
 
 def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
@@ -336,9 +345,20 @@ def read_resource_claim(obj: Raw) -> ResourceClaimFacts:
         finalizers=tuple(meta.get("finalizers") or ()),
         hook=hook,
         shared=tuple(DeviceID(r["driver"], r["pool"], r["device"]) for r in results if r.get("shareID")),
+        consumed=tuple(
+            Consumption(DeviceID(r["driver"], r["pool"], r["device"]), _consumed(r))
+            for r in results
+            if r.get("shareID") and r.get("consumedCapacity")
+        ),
         requests=tuple(str(r.get("request") or "").partition("/")[0] for r in results if not r.get("adminAccess")),
         run=str((meta.get("annotations") or {}).get(ANNOTATION_RUN) or "") if hook else "",
     )
+
+
+def _consumed(result: Raw) -> Mapping[str, Quantity]:
+    """What a result of an allocation consumes, by fully qualified name of the capacity."""
+    amounts = result["consumedCapacity"].items()
+    return _quantities((name if "/" in name else f"{result['driver']}/{name}", each) for name, each in amounts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,10 @@ Nothing here decides; what may not be planned is marked as held back, with the r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from math import ceil
 from types import MappingProxyType
 
 from adjoin.api.claim import ScalingMode
@@ -23,18 +25,22 @@ from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.holdings import evicted_since, hopeless, is_released, read_evictions, read_nominated, read_placed
 from adjoin.inventory import Inventory, asked_pool, own_tenant
 from adjoin.modes import ModesReader
+from adjoin_allocator.cel import Quantity
 from adjoin_allocator.model import (
     Claim,
     ClaimHold,
     ClaimUID,
+    Counted,
     Device,
     DeviceID,
     Hold,
     HostAsk,
+    Lent,
     Mode,
     PlacedReplica,
     Share,
 )
+from adjoin_allocator.policies import consumption, memory_name
 from adjoin_allocator.results import Code
 from adjoin_allocator.snapshot import Claims, Snapshot
 from adjoin_allocator.terms import HoldKind, ReplicaState
@@ -106,7 +112,7 @@ class SnapshotBuilder:
                 known = _Translated(facts, translate(uid, facts))
             translated[uid] = known
             completed = self._complete(known, view, inventory)
-            claims[uid] = self._settled(uid, _following(completed, followed.get(uid)))
+            claims[uid] = self._settled(uid, _leaving(_following(completed, followed.get(uid))))
         self._kept = self._followed(claims)
         self._translated, self._claims = translated, claims
         holds = find_holds(view, inventory, claims)
@@ -115,33 +121,33 @@ class SnapshotBuilder:
         return Snapshot(
             pools=inventory.pools,
             nodes=inventory.nodes,
-            inventory=self._with_outside(inventory),
+            inventory=self._with_others(inventory),
             claims=self._kept,
             holds=self._holds,
             shares=self._share(view),
             modes=self._modes.read(view.shares, inventory).of_allocator if modes is None else modes,
         )
 
-    def _with_outside(self, inventory: Inventory) -> Mapping[str, tuple[Device, ...]]:
-        """The devices by node, with what is taken of their counters by devices that no pool has. A node about which
-        nothing changed keeps the same tuple.
+    def _with_others(self, inventory: Inventory) -> Mapping[str, tuple[Device, ...]]:
+        """The devices by node, with what is taken of their counters by devices that no pool has, and what others
+        consume of them. A node about which nothing changed keeps the same tuple.
         """
         outside = inventory.outside(self._holds)
-        if not outside:
+        lent: defaultdict[str, dict[DeviceID, Lent]] = defaultdict(dict)
+        for id_, hold in self._holds.items():
+            if hold.lent is not None:
+                device = inventory.find(id_)
+                if device is not None:
+                    lent[device.node][id_] = hold.lent
+        if not outside and not lent:
             self._counted = {}
             return inventory.devices
         counted: dict[str, tuple[tuple[Device, ...], object, tuple[Device, ...]]] = {}
-        for node, taken in outside.items():
-            devices = inventory.devices.get(node, ())
+        for node in sorted({*outside, *lent}):
+            devices, taken = inventory.devices.get(node, ()), (outside.get(node, {}), lent.get(node, {}))
             known = self._counted.get(node)
             if known is None or known[0] is not devices or known[1] != taken:
-                made = tuple(
-                    replace(device, outside=taken.get((device.id.driver, device.id.pool), {}))
-                    if device.consumes
-                    else device
-                    for device in devices
-                )
-                known = (devices, taken, made)
+                known = (devices, taken, tuple(_with_others(device, *taken) for device in devices))
             counted[node] = known
         before, self._counted = self._counted, counted
         same = self._devices[0] is inventory.devices and before.keys() == counted.keys()
@@ -218,6 +224,22 @@ def _following(claim: Claim, wanted: frozenset[int] | None) -> Claim:
         return claim
     end = max(wanted, default=-1) + 1
     return replace(claim, replicas=end, skipped=tuple(index for index in range(end) if index not in wanted))
+
+
+def _leaving(claim: Claim) -> Claim:
+    """The claim with the replicas that it does not want any more on their way back, as its status is about to say."""
+    kept, wanted = ReplicaState.RELEASING, claim.members
+    if all(replica.state is kept or replica.index in wanted for replica in claim.placed):
+        return claim
+    placed = (each if each.index in wanted else replace(each, state=kept) for each in claim.placed)
+    return replace(claim, placed=tuple(placed))
+
+
+def _with_others(device: Device, outside: Mapping[tuple[str, str], Counted], lent: Mapping[DeviceID, Lent]) -> Device:
+    """The device with what others take of its counters and consume of it."""
+    if device.consumes:
+        device = replace(device, outside=outside.get((device.id.driver, device.id.pool), {}))
+    return replace(device, lent=lent[device.id]) if device.id in lent else device
 
 
 def _wrong_parameter(chosen: Mapping[str, str], declared: Mapping[str, tuple[str, ...]] | None) -> str:
@@ -383,6 +405,8 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
     published by another node (which was renamed, or has the card now).
     """
     holds: dict[DeviceID, Hold] = {}
+    consumed: dict[tuple[str, DeviceID], Sequence[Mapping[str, Quantity]]] = {}
+    untold: set[DeviceID] = set()
     # Foreign ones first: where both stand, the device is the foreign claim's. By name, so that the answer has no order.
     allocated = [facts for facts in view.resource_claims.values() if facts.allocated]
     for facts in sorted(allocated, key=lambda facts: (facts.ours, facts.meta.key)):
@@ -398,12 +422,19 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
                 for excluded in inventory.excluded_by(device):
                     shared = excluded in facts.shared and not facts.ours
                     holds.setdefault(excluded, Hold(kind, f"ResourceClaim {facts.meta.key}", shared))
+                    told = [each.amounts for each in facts.consumed if each.device == excluded] if shared else []
+                    if len(told) < facts.devices.count(device) or kind is not HoldKind.FOREIGN:
+                        # Nobody says how much of it they have, or they are yet to give it back.
+                        untold.add(excluded)
+                    elif (facts.meta.key, excluded) not in consumed:
+                        consumed[facts.meta.key, excluded] = told
     for grant in sorted(view.grants.values(), key=lambda facts: facts.meta.key):
         owner = claims.get(grant.owner)
         mine = {device.id for replica in owner.placed for device in replica.devices} if owner is not None else set()
         for device in set(grant.devices) - mine if grant.owner else ():
             for excluded in inventory.excluded_by(device):
                 holds.setdefault(excluded, Hold(HoldKind.RELEASING, f"ConfigMap {grant.meta.key}"))
+                untold.add(excluded)
     elsewhere = inventory.published_elsewhere()
     placed = {
         device.id: (claim, device.hardware_id)
@@ -425,4 +456,29 @@ def find_holds(view: View, inventory: Inventory, claims: Mapping[str, Claim]) ->
         for other in (*beside, *((twin,) if twin is not None else ())):
             if other not in placed:
                 holds.setdefault(other, Hold(HoldKind.FOREIGN, f"DeviceClaim {claim.namespace}/{claim.name}"))
+                untold.add(other)
+    theirs: defaultdict[DeviceID, list[Mapping[str, Quantity]]] = defaultdict(list)
+    for (_, card), amounts in consumed.items():
+        theirs[card] += amounts
+    for card in sorted(theirs.keys() - untold):
+        found = inventory.find(card)
+        if found is not None:
+            holds[card] = replace(holds[card], lent=_lent(found, theirs[card]))
     return holds
+
+
+def _lent(device: Device, consumed: Sequence[Mapping[str, Quantity]]) -> Lent | None:
+    """What others leave of a device, as kube-scheduler counts it: of each of its capacities what they do not consume.
+    None where that cannot be said."""
+    memory = memory_name(device)
+    if not device.allow_multiple_allocations or memory is None or any(memory not in each for each in consumed):
+        return None
+    taken = {
+        name: sum((each[name].value for each in consumed if name in each), Fraction(0)) for name in device.capacity
+    }
+    parts: int | None = None
+    for name, needed in consumption(device, None).items():
+        if name != memory and needed.value > 0:
+            more = max(0, int((device.capacity[name].value - taken[name]) // needed.value))
+            parts = more if parts is None else min(parts, more)
+    return Lent(ceil(taken[memory]), parts)

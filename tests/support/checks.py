@@ -39,7 +39,10 @@ def assert_valid(snapshot: Snapshot, plan: Plan, now: float | None = None) -> No
     """Everything that must hold of `plan` as an answer to `snapshot`; rules about time only when `now` is given."""
     devices = {device.id: device for given in snapshot.inventory.values() for device in given}
     claims = {claim.uid: claim for claim in snapshot.claims}
-    taken: dict[DeviceID, str] = {device: f"hold of {hold.holder}" for device, hold in snapshot.holds.items()}
+    # What is lent may be given in parts: `assert_parts` sees to it.
+    taken: dict[DeviceID, str] = {
+        device: f"hold of {hold.holder}" for device, hold in snapshot.holds.items() if hold.lent is None
+    }
     for claim in snapshot.claims:
         for replica in claim.placed:
             for held in replica.devices:

@@ -9,7 +9,7 @@ from tests.support import make
 
 from adjoin_allocator import Claim, Device, Isolation, Profile, Request, Share, ShareAsk, ShareMode, Snapshot
 from adjoin_allocator.cel import compile_selector
-from adjoin_allocator.model import Alternative
+from adjoin_allocator.model import Alternative, Lent
 
 GIB = 1 << 30
 PRODUCT = "gpu.nvidia.com/productName"
@@ -72,6 +72,26 @@ def sites(draw: st.DrawFn, *, cards: int = 4, nics: bool = True) -> Snapshot:
         for each in draw(st.lists(st.sampled_from(SHARES), min_size=1, max_size=4, unique=True))
     ]
     return make.snapshot(devices, shares=shares)
+
+
+@st.composite
+def lent_sites(draw: st.DrawFn, *, cards: int = 3) -> Snapshot:
+    """Such sites in which others than claims consume parts of some cards."""
+    site = draw(sites(cards=cards))
+    others = {
+        device.id: Lent(draw(st.integers(0, 90)) * GIB, draw(st.sampled_from((None, None, 0, 1, 2))))
+        for devices in site.inventory.values()
+        for device in devices
+        if device.kind == "gpu" and draw(st.sampled_from((True, True, False)))
+    }
+    return replace(
+        site,
+        inventory={
+            node: tuple(replace(one, lent=others[one.id]) if one.id in others else one for one in devices)
+            for node, devices in site.inventory.items()
+        },
+        holds={device: replace(make.hold(), shared=True, lent=each) for device, each in others.items()},
+    )
 
 
 @st.composite

@@ -26,7 +26,9 @@ Held = Mapping[DeviceID, tuple[PlacedShare, ...] | None]
 
 def held(snapshot: Snapshot) -> Held:
     """Who holds what by the statuses of the claims."""
-    found: dict[DeviceID, tuple[PlacedShare, ...] | None] = dict.fromkeys(snapshot.holds)
+    found: dict[DeviceID, tuple[PlacedShare, ...] | None] = {
+        device: None for device, hold in snapshot.holds.items() if hold.lent is None
+    }
     for claim in snapshot.claims:
         for replica in claim.placed:
             for device in replica.devices:
@@ -172,7 +174,7 @@ def places(snapshot: Snapshot, state: Held, claim: Claim, requests: Sequence[Req
 
 def _taken(snapshot: Snapshot, state: Held, request: Request, device: Device) -> Held | None:
     if request.share is None:
-        return None if device.id in state else {**state, device.id: None}
+        return None if device.id in state or device.lent is not None else {**state, device.id: None}
     there = state.get(device.id, ())
     if there is None:
         return None
@@ -196,6 +198,11 @@ def together(share: Share, device: Device, parts: Sequence[PlacedShare]) -> bool
     """Whether a share may give all these parts of a device."""
     if share.kind != device.kind or not match_all(share.selectors, device).matched:
         return False
+    if device.lent is not None:
+        # Others consume a part of it: beside them there is room for amounts alone.
+        few = device.lent.parts is not None and len(parts) > device.lent.parts
+        if few or share.mode not in (ShareMode.FRACTIONAL, ShareMode.MPS):
+            return False
     match share.mode:
         case ShareMode.TIME_SLICED:
             return sum(each.slots or 1 for each in parts) <= share.slots
@@ -211,7 +218,8 @@ def together(share: Share, device: Device, parts: Sequence[PlacedShare]) -> bool
             clients = share.max_clients is not None and len(parts) > share.max_clients
             memory = sum(each.memory_bytes or 0 for each in parts)
             compute = sum(each.compute_milli or 0 for each in parts)
-            return not clients and memory <= shareable(share, device) and compute <= 1000
+            theirs = 0 if device.lent is None else device.lent.memory
+            return not clients and memory <= max(0, shareable(share, device) - theirs) and compute <= 1000
 
 
 def accepted(snapshot: Snapshot, share: Share) -> bool:

@@ -32,7 +32,7 @@ def assert_parts(snapshot: Snapshot, plan: Plan) -> None:
     whole.
     """
     devices = {device.id: device for given in snapshot.inventory.values() for device in given}
-    whole: set[DeviceID] = set(snapshot.holds)
+    whole: set[DeviceID] = {device for device, hold in snapshot.holds.items() if hold.lent is None}
     parts: dict[DeviceID, list[PlacedDevice]] = defaultdict(list)
     fresh: set[DeviceID] = set()
     for claim in snapshot.claims:
@@ -48,6 +48,7 @@ def assert_parts(snapshot: Snapshot, plan: Plan) -> None:
             for given in placement.devices:
                 if given.share is None:
                     assert given.id not in parts, f"{given.id} goes whole to {claim.name}, and others have parts of it"
+                    assert devices[given.id].lent is None, f"{given.id} goes whole to {claim.name}, it is lent"
                     whole.add(given.id)
                 else:
                     parts[given.id].append(given)
@@ -84,9 +85,14 @@ def _assert_room(snapshot: Snapshot, device: Device, held: list[PlacedDevice]) -
     assert share.kind == device.kind, f"{share.name} does not split {device.kind}"
     assert match_all(share.selectors, device).matched, f"{share.name} does not split {device.id}"
     given = [each.share for each in held if each.share]
+    amounts = share.mode in (ShareMode.FRACTIONAL, ShareMode.MPS)
+    assert amounts or device.lent is None, f"{device.id} is lent and given in mode {share.mode}"
     if share.mode in (ShareMode.FRACTIONAL, ShareMode.MPS):
-        used = sum(each.memory_bytes or 0 for each in given)
-        assert used <= shareable(share, device), f"{device.id}: {used} bytes of {shareable(share, device)} are given"
+        used, room = sum(each.memory_bytes or 0 for each in given), shareable(share, device)
+        if device.lent is not None:
+            room = max(0, room - device.lent.memory)
+            assert device.lent.parts is None or len(given) <= device.lent.parts, f"{device.id}: too many parts"
+        assert used <= room, f"{device.id}: {used} bytes of {room} are given"
         compute = sum(each.compute_milli or 0 for each in given)
         assert compute <= 1000, f"{device.id}: {compute}m are given"
         if share.mode is ShareMode.MPS and share.max_clients is not None:

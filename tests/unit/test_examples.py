@@ -7,6 +7,7 @@ of the repository.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from dataclasses import dataclass
@@ -98,3 +99,28 @@ def test_machines_are_those_of_the_models(scenario: str) -> None:
 
 def test_the_matrix_is_that_of_the_model() -> None:
     assert (ROOT / "examples" / "topology-matrix" / "matrix.yaml").read_text() == machines.matrix()
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_what_a_plan_says_does_not_depend_on_which_claim_was_made_first(example: Path, tmp_path: Path) -> None:
+    """Claims that are applied together are equally old, and then their UIDs decide: where it matters who is served
+    first, priorities say so."""
+    objects = [obj for file in sorted(example.glob("*.yaml")) for obj in yaml.safe_load_all(file.read_text()) if obj]
+    claims = [obj for obj in objects if obj["kind"] == "DeviceClaim"]
+    others = [obj for obj in objects if obj["kind"] != "DeviceClaim"]
+    found = []
+    for given in (claims, claims[::-1]):
+        file = tmp_path / "objects.yaml"
+        file.write_text(yaml.safe_dump_all([*others, *given]))
+        more = ["-f", str(example / "machines")] if (example / "machines").is_dir() else []
+        ran = run("plan", "-f", str(file), *more, "-o", "json")
+        found.append(
+            {
+                claim["name"]: (
+                    sorted((len(r["devices"]), sorted(r["locality"].items())) for r in claim["replicas"]),
+                    sorted(reason["code"] for reason in claim["reasons"]),
+                )
+                for claim in json.loads(ran.out)["claims"]
+            }
+        )
+    assert found[0] == found[1]

@@ -20,12 +20,13 @@ from adjoin.api.pool_policy import DeliveryMode
 from adjoin.api.share import Prepare
 from adjoin.cache import View
 from adjoin.cli.documents import UnreadableInput
+from adjoin.decision.resize import Resize, decide_resizes, resized
 from adjoin.delivery.environment import identity_reason
 from adjoin.environment import ShareFacts
 from adjoin.facts import ClaimFacts, PoolFacts
 from adjoin.holdings import is_released, read_placed
 from adjoin.inventory import Inventory, asked_pool
-from adjoin.lifecycle import contested, device_entry, entries, evicting, rfc3339
+from adjoin.lifecycle import Member, contested, device_entry, entries, evicting, relate, review, rfc3339
 from adjoin.status import nomination_entries, placement_entries, pool_status, share_problem, share_status
 from adjoin.status.conditions import Condition, conditions
 from adjoin_allocator.acceptance import ShareReport, holders, selected, share_reports
@@ -54,6 +55,32 @@ class ClaimOutcome:
     waits: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Resized:
+    """What becomes of a placed claim whose parts are not of the size that it asks.
+
+    Attributes:
+        entries: Replicas with parts of another size, as they should stand, by index.
+        waits: Why others keep theirs, in words.
+        anew: Hooks make some of these parts anew.
+    """
+
+    entries: Mapping[int, Json]
+    waits: tuple[str, ...] = ()
+    anew: bool = False
+
+    @classmethod
+    def of(cls, members: Iterable[Member], resize: Resize, now: float) -> _Resized:
+        after = {member.index: (member, resized(member, resize, now)) for member in members}
+        changed = {index: made for index, (member, made) in after.items() if made is not member}
+        return cls(
+            {index: dict(each.entry) for index, each in changed.items()}, resize.waits, resize.hooked and bool(changed)
+        )
+
+
+_SAME = _Resized({})
+
+
 def claim_outcomes(view: View, inventory: Inventory, snapshot: Snapshot, plan: Plan, now: float) -> list[ClaimOutcome]:
     """Every claim, in the order of the view. `snapshot` is the one that `plan` was made of."""
     by_environment = {
@@ -64,6 +91,24 @@ def claim_outcomes(view: View, inventory: Inventory, snapshot: Snapshot, plan: P
     for each in plan.preempted:
         evicted[each.uid] = evicted.get(each.uid, frozenset()) | frozenset(each.replicas)
     members = {claim.uid: frozenset(claim.members) for claim in snapshot.claims}
+    relations = relate(view)
+    resizes = decide_resizes(snapshot, plan, relations.pools)
+    sizes = {
+        uid: _Resized.of(
+            review(
+                view.claims[uid],
+                relations,
+                inventory,
+                lost.get(uid, {}),
+                now,
+                evicted.get(uid, frozenset()) | evicting(view.claims[uid]),
+                wanted=members[ClaimUID(uid)],
+            ).members,
+            resize,
+            now,
+        )
+        for uid, resize in resizes.items()
+    }
     return [
         _claim(
             facts,
@@ -73,6 +118,7 @@ def claim_outcomes(view: View, inventory: Inventory, snapshot: Snapshot, plan: P
             evicted.get(uid, frozenset()) | evicting(facts),
             _unwell(facts, inventory),
             inventory if asked_pool(facts, inventory.default_pool) in by_environment else None,
+            sizes.get(uid, _SAME),
             now,
         )
         for uid, facts in view.claims.items()
@@ -202,6 +248,7 @@ def _claim(
     evicted: frozenset[int],
     unwell: Sequence[Condition],
     named_by: Inventory | None,
+    sizes: _Resized,
     now: float,
 ) -> ClaimOutcome:
     """`named_by`: where devices are looked up of which containers are told by name, None where a driver gives them."""
@@ -216,11 +263,14 @@ def _claim(
             state = ReplicaState.FAILED.value
         elif deleting or index not in wanted or index in evicted:
             state = ReplicaState.RELEASING.value
+        elif index in sizes.entries:
+            entry = sizes.entries[index]
+            state = entry.get("state") or state
         replicas[index] = {**entry, "state": state}
     placements = plan.placements if plan is not None else ()
     replicas |= {placement.index: _placed(placement, now) for placement in placements}
     states = {index: str(replica["state"]) for index, replica in replicas.items() if index in wanted}
-    phase = _phase(facts, len(wanted), states, changed=bool(placements))
+    phase = _phase(facts, len(wanted), states, changed=bool(placements) or sizes.anew)
     if suspended and not deleting:
         phase = Phase.RELEASING if replicas else Phase.PENDING
     waits = not deleting and (phase in (Phase.PENDING, Phase.FAILED) or len(states) < len(wanted))
@@ -233,6 +283,8 @@ def _claim(
     stored = facts.status.get("allocation") or {}
     gap = plan.gap if plan is not None else stored.get("gap")
     found = [*_progress(phase, len(states), len(wanted), reasons), *unwell]
+    if sizes.waits and phase in (Phase.READY, Phase.IN_USE):
+        found.append(Condition(ClaimCondition.RECONCILING, True, "ResizePending", "; ".join(sizes.waits)))
     if lost:
         text = "; ".join(f"replica {index}: {why}" for index, why in sorted(lost.items()))
         found.append(Condition(ClaimCondition.CONFLICT, True, "HeldTwice", text))

@@ -29,6 +29,7 @@ from adjoin.cli.wiring import (
     title,
 )
 from adjoin.inventory import InventoryBuilder
+from adjoin.lifecycle import followed_pods, relate
 from adjoin.snapshot import SnapshotBuilder
 from adjoin_allocator.model import natural_key
 from adjoin_allocator.terms import DeviceState
@@ -74,7 +75,7 @@ def look_at(source: Source, node: str) -> NodeWiring:
     """The wiring of a node. Raises `NoAnswer` where there is no such node."""
     view = source.given.view
     inventory = InventoryBuilder(cluster=source.live).build(view)
-    snapshot = SnapshotBuilder().build(view, inventory)
+    snapshot = SnapshotBuilder().build(view, inventory, followed_pods(view, relate(view), inventory))
     known = view.nodes.keys() | snapshot.inventory.keys()
     if node not in known:
         names = sorted(known, key=natural_key)

@@ -172,7 +172,7 @@ class Decider:
         """Every claim that is not busy. One that needed nothing needs nothing while all that it depends on is the
         same."""
         settled: dict[str, Settled] = {}
-        resizes = decide_resizes(scene)
+        resizes = decide_resizes(scene.snapshot, scene.plan, scene.relations.pools)
         for claim in sorted(scene.view.claims.values(), key=lambda each: (each.meta.created or 0.0, each.meta.uid)):
             uid = claim.meta.uid
             if uid in scene.view.busy:

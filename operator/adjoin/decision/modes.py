@@ -41,7 +41,7 @@ from adjoin.lifecycle import (
 from adjoin.modes import InMode
 from adjoin_allocator.model import Device, DeviceID, PlacedDevice, Share, Slice, natural_key
 from adjoin_allocator.selectors import match_all
-from adjoin_allocator.terms import Standing
+from adjoin_allocator.terms import HoldKind, Standing
 
 MOST: Final = 4096
 """As many devices as a share's status records."""
@@ -311,6 +311,10 @@ def _ready(
 def _why_whole(each: InMode, device: Device | None, case: _Case) -> str:
     """Why a device of which nobody has a part does not stay in the mode, or ""."""
     known, scene = case.known, case.scene
+    hold = scene.snapshot.holds.get(each.today)
+    if hold is not None and hold.kind is HoldKind.FOREIGN:
+        # Others than claims use it: nothing is done to it before they have gone.
+        return ""
     if case.share.meta.deleting is not None:
         return "the share is being deleted"
     others = scene.users(each.today)

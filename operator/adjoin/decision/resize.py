@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 
 from adjoin.api.claim_status import HookStage
 from adjoin.decision.passage import covers
-from adjoin.decision.scene import Scene
+from adjoin.facts import PoolFacts
 from adjoin.lifecycle import Member, rfc3339
 from adjoin_allocator.amounts import cores, size
 from adjoin_allocator.model import Claim, Device, DeviceID, PlacedDevice, PlacedReplica, PlacedShare, Share, ShareAsk
+from adjoin_allocator.results import Plan
 from adjoin_allocator.rulebook import rule_for
 from adjoin_allocator.sharing import MILLI, part
+from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import ReplicaState, ShareMode
 
 _AMOUNTS = (ShareMode.FRACTIONAL, ShareMode.MPS)
@@ -62,7 +64,9 @@ class Resize:
 class _Room:
     """What is left while resizes are decided."""
 
-    scene: Scene
+    snapshot: Snapshot
+    plan: Plan
+    pools: Mapping[str, PoolFacts]
     held: dict[DeviceID, Counter[PlacedShare]] = field(default_factory=dict)
     extra: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """Thousandths of devices that tenants have got more in this decision, by pool, tenant and device name."""
@@ -70,28 +74,28 @@ class _Room:
     def of(self, device: DeviceID) -> Counter[PlacedShare]:
         """All parts of a device, those that this decision gives included."""
         if device not in self.held:
-            shares = [each.placed.share for each in self.scene.users(device)]
-            plans = self.scene.plan.claims.values()
-            placed = (one for plan in plans for each in plan.placements for one in each.devices)
-            shares += [one.share for one in placed if one.id == device]
-            self.held[device] = Counter(each for each in shares if each is not None)
+            groups = [each.devices for claim in self.snapshot.claims for each in claim.placed]
+            groups += [each.devices for plan in self.plan.claims.values() for each in plan.placements]
+            shares = (one.share for group in groups for one in group if one.id == device)
+            self.held[device] = Counter(share for share in shares if share is not None)
         return self.held[device]
 
 
-def decide_resizes(scene: Scene) -> Mapping[str, Resize]:
-    """By UID, claims whose parts are not of the size that they ask. O(claims), and O(plan) for each card concerned."""
+def decide_resizes(snapshot: Snapshot, plan: Plan, pools: Mapping[str, PoolFacts]) -> Mapping[str, Resize]:
+    """By UID, claims whose parts are not of the size that they ask. `pools` are by name. O(claims), and O(placed and
+    planned devices) for each card concerned."""
     found: dict[str, Resize] = {}
-    room = _Room(scene)
-    if not scene.snapshot.shares:
+    room = _Room(snapshot, plan, pools)
+    if not snapshot.shares:
         return found
-    for claim in sorted(scene.snapshot.claims, key=lambda each: (each.created or 0.0, each.uid)):
-        parts = list(_other_size(claim, scene)) if not claim.deleting else []
+    for claim in sorted(snapshot.claims, key=lambda each: (each.created or 0.0, each.uid)):
+        parts = list(_other_size(claim, snapshot)) if not claim.deleting else []
         if parts:
             found[claim.uid] = _resize(claim, parts, room)
     return found
 
 
-def _other_size(claim: Claim, scene: Scene) -> Iterator[tuple[PlacedReplica, int, PlacedShare]]:
+def _other_size(claim: Claim, snapshot: Snapshot) -> Iterator[tuple[PlacedReplica, int, PlacedShare]]:
     """Parts of wanted replicas whose size is not the one that is asked, with the part as it should be."""
     asked = _asked(claim)
     for replica in claim.placed:
@@ -99,7 +103,7 @@ def _other_size(claim: Claim, scene: Scene) -> Iterator[tuple[PlacedReplica, int
             continue
         for place, device in enumerate(replica.devices):
             ask, held = asked.get(device.request), device.share
-            known = scene.snapshot.shares.get(held.name) if held is not None else None
+            known = snapshot.shares.get(held.name) if held is not None else None
             if ask is None or held is None or known is None or known.mode not in _AMOUNTS or ask.name != held.name:
                 continue
             wanted = replace(held, memory_bytes=ask.memory_bytes, compute_milli=ask.compute_milli)
@@ -118,12 +122,11 @@ def _asked(claim: Claim) -> dict[str, ShareAsk]:
 
 
 def _resize(claim: Claim, parts: list[tuple[PlacedReplica, int, PlacedShare]], room: _Room) -> Resize:
-    scene = room.scene
     changes: list[Change] = []
     waits: list[str] = []
-    pool = scene.relations.pools.get(claim.pool)
+    pool = room.pools.get(claim.pool)
     init = pool.pool.spec.lifecycle.init if pool is not None else ()
-    kinds = {scene.snapshot.shares[wanted.name].kind for _, _, wanted in parts}
+    kinds = {room.snapshot.shares[wanted.name].kind for _, _, wanted in parts}
     hooked = any(covers(hook, kind) for hook in init for kind in kinds)
     for replica, place, wanted in parts:
         placed = replica.devices[place]
@@ -151,8 +154,8 @@ def _shrinks(held: PlacedShare, wanted: PlacedShare) -> bool:
 
 def _refused(claim: Claim, replica: PlacedReplica, placed: PlacedDevice, wanted: PlacedShare, room: _Room) -> str:
     """Why a part cannot have its new size, or ""."""
-    scene = room.scene
-    share, device = scene.snapshot.shares[wanted.name], scene.inventory.device(replica.node, placed.id)
+    share, there = room.snapshot.shares[wanted.name], room.snapshot.inventory.get(replica.node, ())
+    device = next((each for each in there if each.id == placed.id), None)
     assert placed.share is not None
     if device is None:
         return "its card is not there"
@@ -162,7 +165,7 @@ def _refused(claim: Claim, replica: PlacedReplica, placed: PlacedDevice, wanted:
     before = rule.use((each, times) for each, times in held.items() if times > 0)
     held[wanted] += 1
     units, milli, *_ = rule.use((each, times) for each, times in held.items() if times > 0)
-    if units > rule.cap or milli > MILLI:
+    if units > rule.room or milli > MILLI:
         return f"its card has room for {rule.told(before)}"
     return _beyond_quota(claim, share, device, placed.share, wanted, room)
 
@@ -171,8 +174,7 @@ def _beyond_quota(
     claim: Claim, share: Share, device: Device, held: PlacedShare, wanted: PlacedShare, room: _Room
 ) -> str:
     """A part does not grow beyond its tenant's own quota: borrowing is for claims that wait."""
-    snapshot = room.scene.snapshot
-    pool, plan = snapshot.pools.get(claim.pool), room.scene.plan.pools.get(claim.pool)
+    pool, plan = room.snapshot.pools.get(claim.pool), room.plan.pools.get(claim.pool)
     tenant = pool.tenants.get(claim.tenant) if pool is not None else None
     quota = tenant.quota.get(share.kind) if tenant is not None else None
     rule = rule_for(share, device)

@@ -36,7 +36,8 @@ def count_share(
     if known is None or known.uid != share.meta.uid:
         return None
     snapshot = scene.snapshot
-    facts = (share.meta.generation, known, snapshot.inventory, snapshot.claims, snapshot.modes, snapshot.nodes)
+    there = (snapshot.inventory, snapshot.claims, snapshot.modes, snapshot.nodes, snapshot.holds)
+    facts = (share.meta.generation, known, *there)
     if before is not None and before.facts[0] == facts[0]:
         if all(one is other for one, other in zip(before.facts[1:], facts[1:], strict=True)):
             return before

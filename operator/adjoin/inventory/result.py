@@ -179,6 +179,12 @@ class Inventory:
         """The device of that triple on that node."""
         return next((device for device in self.devices.get(node, ()) if device.id == id_), None)
 
+    def find(self, id_: DeviceID) -> Device | None:
+        """The device of that triple that a driver publishes, wherever it is. O(nodes of the driver's pool)."""
+        driver_pool = self._driver_pools.get((id_.driver, id_.pool))
+        nodes = driver_pool.devices if driver_pool is not None else ()
+        return next((device for node in nodes if (device := self.device(node, id_)) is not None), None)
+
     def address(self, device: Device) -> str:
         """The PCI address that a device publishes, in one spelling, unless another device of its node has the same
         (as the parts of a card do); else ""."""

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.model import Device, DeviceID, PlacedShare, Share
 from adjoin_allocator.rulebook import rule_for
-from adjoin_allocator.sharing import MILLI
+from adjoin_allocator.sharing import AMOUNTS, MILLI
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.terms import ShareMode, Standing
 
@@ -47,13 +48,17 @@ def count_units(
         node = snapshot.nodes.get(device.node)
         sound = device.standing is Standing.OFFERED and node is not None and node.ready
         gives = capacity(share, device)
+        hold = snapshot.holds.get(device.id)
+        if hold is not None and (hold.lent is None or share.mode not in AMOUNTS):
+            # What others consume is told in amounts: nothing else is given beside it.
+            sound = False
         known = known and gives is not None
         if own or (mode is not None and mode.share == share.name):
             used = _used(share, device, own)
             free = max(0, (gives or 0) - used) if sound and len(own) == len(parts) else 0
             mine.append((gives or 0, free))
         elif not parts and mode is None and sound:
-            others.append(gives or 0)
+            others.append(_whole(share, device, gives or 0))
     room = len(others) if share.max_devices is None else max(0, share.max_devices - len(mine))
     more = sum(sorted(others, reverse=True)[:room])
     excess = share.max_devices is not None and len(mine) > share.max_devices
@@ -76,6 +81,15 @@ def capacity(share: Share, device: Device) -> int | None:
             return share.max_clients
         case _:
             return MILLI
+
+
+def _whole(share: Share, device: Device, gives: int) -> int:
+    """How many parts a device gives of which no claim has any: of some, others consume a part."""
+    if device.lent is None:
+        return gives
+    rule = rule_for(share, device)
+    left = rule.left_milli(UNUSED)
+    return min(gives, rule.most) if gives != MILLI else left
 
 
 def _used(share: Share, device: Device, own: Sequence[PlacedShare]) -> int:

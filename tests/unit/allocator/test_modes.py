@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support import make, modes_oracle
 from tests.support.checks import assert_valid
-from tests.support.mode_sites import claims, named, sites
+from tests.support.mode_sites import claims, lent_sites, named, sites
 from tests.support.parts_checks import STRONG, WEIGHT
 
 from adjoin_allocator import Claim, Code, Memo, Plan, Snapshot, plan
@@ -61,6 +61,23 @@ def test_what_fits_is_placed_in_the_first_way_that_fits(data: st.DataObject) -> 
     assert plan(alone, make.NOW, memo).claims == plan(alone, make.NOW).claims
 
 
+@settings(max_examples=80, deadline=None, suppress_health_check=SLOW)
+@given(st.data())
+def test_what_others_leave_of_cards_is_given_and_no_more(data: st.DataObject) -> None:
+    """One by one on cards of which others consume parts."""
+    snapshot, memo = data.draw(lent_sites()), Memo()
+    for number in range(data.draw(st.integers(1, 5))):
+        claim = named(data.draw(claims(snapshot, alternatives=True)), number)
+        arrived = replace(snapshot, claims=(*snapshot.claims, claim))
+        decided = _answer(arrived, memo)
+        assert decided.claims == plan(arrived, make.NOW).claims
+        way = modes_oracle.first_way(snapshot, claim)
+        assert _ways(claim, decided) == ([] if way is None else [way]), decided.claims[claim.uid]
+        if decided.claims[claim.uid].placements:
+            placed = make.after(claim, decided.claims[claim.uid].placements)
+            snapshot = replace(arrived, claims=(*snapshot.claims, placed))
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_together_each_fits_beside_all_before_it(data: st.DataObject) -> None:
@@ -79,8 +96,8 @@ def test_together_each_fits_beside_all_before_it(data: st.DataObject) -> None:
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(st.data())
 def test_a_gang_has_as_many_members_as_fit_in_as_few_ways_as_that_takes(data: st.DataObject) -> None:
-    """Beside one claim that holds something."""
-    empty = data.draw(sites(cards=3))
+    """Beside one claim that holds something, and now and then on cards of which others consume parts."""
+    empty = data.draw(sites(cards=3) | lent_sites(cards=3))
     first = named(data.draw(claims(empty)), 0)
     before = replace(empty, claims=(first,))
     there = make.after(first, plan(before, make.NOW).claims[first.uid].placements)

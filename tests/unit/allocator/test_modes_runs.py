@@ -12,6 +12,7 @@ from tests.support import make, modes_oracle
 from tests.support.checks import assert_valid
 from tests.support.mode_sites import SHARES, claims, named, sites
 from tests.support.partition_checks import flaw, table_of
+from tests.support.parts_checks import card_bytes
 
 from adjoin_allocator import (
     Claim,
@@ -28,7 +29,7 @@ from adjoin_allocator import (
     plan,
 )
 from adjoin_allocator.acceptance import share_reports
-from adjoin_allocator.model import PlacedDevice
+from adjoin_allocator.model import PlacedDevice, PlacedShare
 from adjoin_allocator.overdrawn import overdrawn
 
 WAITING = 3
@@ -36,6 +37,11 @@ WAITING = 3
 
 LAYOUTS = ({"1g.10gb": 7}, {"3g.40gb": 2}, {"3g.40gb": 1, "1g.10gb": 3}, {"2g.20gb": 3}, {"7g.80gb": 1}, {"4g.40gb": 2})
 PROFILES = (("1g.10gb",), ("3g.40gb", "1g.10gb"), ("7g.80gb", "2g.20gb"))
+
+
+def named_share(name: str) -> Share:
+    """The share of that name as it was at first: what lies where on a card does not change with it."""
+    return next(each for each in SHARES if each.name == name)
 
 
 def _smaller_or_larger(share: Share, number: int) -> Share:
@@ -65,6 +71,7 @@ class Sharing(RuleBasedStateMachine):
         self.shares: dict[str, Share] = {}
         self.claims: list[Claim] = []
         self.came = 0
+        self.given: dict[str, list[tuple[str, DeviceID, PlacedShare | None]]] = {}
 
     @property
     def snapshot(self) -> Snapshot:
@@ -211,7 +218,10 @@ class Sharing(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_given_twice(self) -> None:
-        """Whatever was edited: no slice and no function has two holders, and nobody shares a whole device."""
+        """Whatever was edited: no slice and no function has two holders, no byte and no thousandth of a card either,
+        and nobody shares a whole device.
+        """
+        known = {device.id: device for device in self.devices}
         parts: dict[DeviceID, list[PlacedDevice]] = {}
         for claim in self.claims:
             for replica in claim.placed:
@@ -223,6 +233,24 @@ class Sharing(RuleBasedStateMachine):
             assert len({share.name for share in shares if share}) <= 1
             functions = [share.vf for share in shares if share and share.vf is not None]
             assert len(set(functions)) == len(functions)
+            memory = sum(share.memory_bytes or 0 for share in shares if share)
+            assert memory <= card_bytes(known[device]), f"{memory} bytes of {device} are held"
+            assert sum(share.compute_milli or 0 for share in shares if share) <= 1000
+            partitions = [share for share in shares if share and share.profile]
+            table = table_of(named_share(partitions[0].name), known[device]) if partitions else None
+            if table is not None:
+                slices = [(each.profile or "", -1 if each.start is None else each.start) for each in partitions]
+                assert not flaw(table, slices), f"{device}: {flaw(table, slices)}"
+
+    @invariant()
+    def every_part_says_what_its_mode_gives(self) -> None:
+        """A part keeps what it was given, whatever becomes of its share meanwhile."""
+        for claim in self.claims:
+            given = [(one.request, one.id, one.share) for replica in claim.placed for one in replica.devices]
+            before = self.given.get(claim.name)
+            assert before is None or given == before, f"{claim.name} holds {given}, it was given {before}"
+            if given:
+                self.given[claim.name] = given
 
     def teardown(self) -> None:
         """When all have gone, the answer is that of a cluster that nobody used."""

@@ -288,3 +288,33 @@ def test_a_card_with_as_many_clients_as_it_may_have_is_not_fragmented() -> None:
     ran = plan_objects([cards(1), mps, claim("a", part(memory="1Gi")), claim("b", part(memory="1Gi"))])
     assert ran.codes("b") == ["ShareUnavailable"]
     assert "room for 0 more" in ran.claims["b"]["reasons"][0]["message"]
+
+
+def test_a31_a_card_with_room_on_a_full_host_is_given_to_nobody() -> None:
+    """The only free part is where neither the CPU nor the memory is that its pod needs: it waits and says so, and goes
+    where both are."""
+
+    def machine(name: str, cpu: str, memory: str) -> Obj:
+        made = node(name)
+        made["status"]["allocatable"] = {"cpu": cpu, "memory": memory, "pods": "100"}
+        return made
+
+    asked = claim("c", part(memory="8Gi"), host={"cpu": "4", "memory": "16Gi"})
+    for cpu, memory in (("2", "64Gi"), ("32", "8Gi")):
+        ran = plan_objects([cards(1), share(), machine("n1", cpu, memory), asked])
+        assert (ran.status, ran.claims["c"]["phase"], ran.codes("c")) == (3, "Pending", ["HostResources"])
+        assert ran.counts("p", "gpu")["free"] == 1
+    ran = plan_objects([cards(1), share(), machine("n1", "8", "32Gi"), asked])
+    assert (ran.status, ran.devices("c")) == (0, {"gpu": ["gpu-0"]})
+
+
+def test_parts_for_two_requests_of_one_replica_lie_on_different_cards() -> None:
+    """One request with `sameDevice` is how two parts come to lie on one card."""
+    two = [{**part(memory="8Gi"), "name": name, "device": "gpu"} for name in ("a", "b")]
+    apart = plan_objects([cards(2), share(), claim("c", *two)])
+    assert apart.devices("c") == {"a": ["gpu-0"], "b": ["gpu-1"]}
+    waits = plan_objects([cards(1), share(), claim("c", *two)])
+    assert (waits.status, waits.codes("c")) == (3, ["Fragmented"])
+    assert "no node has all parts and devices together" in waits.claims["c"]["reasons"][0]["message"]
+    together = plan_objects([cards(1), share(), claim("c", part(2, memory="8Gi", sameDevice=True))])
+    assert (together.status, together.devices("c")) == (0, {"gpu": ["gpu-0", "gpu-0"]})

@@ -193,6 +193,13 @@ class Ledger:
             if entry.parts:
                 yield claim, entry.replica, entry.parts, entry.back
 
+    def hands_and_parts(
+        self, pool: str, position: int
+    ) -> Iterator[tuple[Claim, PlacedReplica, int, tuple[tuple[int, PlacedShare], ...], bool]]:
+        """Both at once: what each replica holds whole, and parts of which devices."""
+        for claim, entry in self._hands.get((pool, position), ()):
+            yield claim, entry.replica, entry.mask, entry.parts, entry.back
+
     def users(self, pool: str, position: int) -> Iterator[tuple[Claim, PlacedReplica, int]]:
         """Which replicas of the snapshot's claims have what of a node, whole or a part of it; the oldest first."""
         hands = self._hands.get((pool, position), ())

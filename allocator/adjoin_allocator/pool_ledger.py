@@ -329,10 +329,11 @@ class PoolLedger:
             del layer[position]
         self.touch()
         back = self._claims_back.get(position, 0) | self._others_back.get(position, 0)
-        held = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0) | back
+        held = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0)
         if self._divided or self._divided_back:
             back |= self._divided_back.get(position, 0)
-            held |= self.divided(position)
+            held |= self._divided.get(position, 0)
+        held |= back
         before = self._held.get(position, (0, 0))
         if before == (held, back):
             if self.watcher is not None:

@@ -175,8 +175,7 @@ class Lessons:
 
     def _conclude(self) -> None:
         total = self.total
-        cpu, memory = self._cpu.need(total, self._squares), self._memory.need(total, self._squares)
         # Equal needs stay the same object, and are then compared without a look.
-        self.cpu = self.cpu if cpu == self.cpu else cpu
-        self.memory = self.memory if memory == self.memory else memory
+        self.cpu = self._cpu.need(total, self._squares, self.cpu)
+        self.memory = self._memory.need(total, self._squares, self.memory)
         self.several = {count: each / total for count, each in self._several.items() if each}

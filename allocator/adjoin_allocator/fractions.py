@@ -19,9 +19,24 @@ from numpy.typing import NDArray
 
 from adjoin_allocator.appraisal import Floats, Integers, Strand, reservation, scarcity
 from adjoin_allocator.card_rules import UNUSED, CardRule, Use
-from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer
+from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer, Prices
 from adjoin_allocator.sharing import AMOUNTS, MILLI, Part
-from adjoin_allocator.singles import FAR, GRAIN, LEFT, NEVER, SHIFT, TIE, WAYS, Scale, Worth, cheapest, enter, grain
+from adjoin_allocator.singles import (
+    FAR,
+    GRAIN,
+    LEFT,
+    NEVER,
+    SHIFT,
+    TIE,
+    WAYS,
+    Best,
+    Scale,
+    Worth,
+    cheapest,
+    costs_of,
+    enter,
+    grain,
+)
 from adjoin_allocator.stock import Stock, Wish
 from adjoin_allocator.wishes import Demand, Lessons
 
@@ -56,36 +71,49 @@ class _Costs:
     Attributes:
         costs: By node and number of cards opened, as keys.
         seen: How much of the log was heeded.
-        scale: How cards compare, when single nodes have been looked at for a part of one.
+        best: The best cards for a part of one, once they were asked for.
     """
 
     costs: Integers
     seen: int
-    scale: Scale | None = None
+    best: Best | None = None
 
 
 @dataclass(slots=True, eq=False)
-class _Valuation:
-    """A stock at certain prices.
+class _Cards:
+    """Cards at certain prices, whatever is needed of hosts.
 
     Attributes:
         worth: By class and thousandths left what a card is worth, one class after the other.
-        nodes: What that makes of each node.
-        seen: How much of the log was heeded in that.
-        known: What wishes cost.
         keys: By sizes of a part the keys of cards, as `worth` is ordered.
+        best: By share, part, selection and whether to keep away from quiet cards which cards are the best.
     """
 
     worth: Integers
-    nodes: Worth
-    seen: int = 0
-    known: dict[tuple[Wish, object], _Costs] = field(default_factory=dict)
     keys: dict[tuple[int, ...], tuple[Integers, list[int]]] = field(default_factory=dict)
+    best: dict[tuple[str, Part, int, bool], Best] = field(default_factory=dict)
     listed: list[int] = field(init=False)
     """The same as `worth`."""
 
     def __post_init__(self) -> None:
         self.listed = self.worth.tolist()
+
+
+@dataclass(slots=True, eq=False)
+class _Valuation:
+    """A stock at certain prices and needs of hosts.
+
+    Attributes:
+        cards: What prices alone say.
+        nodes: What the stock's nodes are worth.
+        seen: How much of the log was heeded in that.
+        known: What wishes cost.
+    """
+
+    cards: _Cards
+    nodes: Worth
+    seen: int = 0
+    known: dict[tuple[Wish, object], _Costs] = field(default_factory=dict)
 
 
 class Appraiser:
@@ -94,6 +122,7 @@ class Appraiser:
     def __init__(self, stock: Stock, demand: Demand, pricer: Pricer) -> None:
         self.stock = stock
         self._lessons = Lessons(stock, demand, pricer)
+        self._priced: dict[tuple[Prices, ...], _Cards] = {}
         self._valuations: dict[tuple[object, ...], _Valuation] = {}
         self._current: _Valuation | None = None
         self._valued_at: tuple[object, ...] = ()
@@ -148,7 +177,7 @@ class Appraiser:
 
     def price(self, klass: int, left: int, size: int) -> int:
         """What so many thousandths of a card of this class cost of which so many are left, in units of `GRAIN`."""
-        worth, base = self._valuation().listed, klass * (CARD + 1)
+        worth, base = self._valuation().cards.listed, klass * (CARD + 1)
         return (worth[base + left] - worth[base + max(left - size, 0)]) // GRAIN
 
     def profiles(self, share: str) -> dict[str, int]:
@@ -163,6 +192,7 @@ class Appraiser:
     def _forget(self) -> None:
         """Starts the log anew, and with it all that was kept."""
         self.stock.log.clear()
+        self._priced.clear()
         self._valuations.clear()
         self._current = None
 
@@ -186,11 +216,19 @@ class Appraiser:
         if found is None:
             while len(self._valuations) >= VALUATIONS:
                 del self._valuations[next(iter(self._valuations))]
-            worth: Integers = np.concatenate([each.worth for each in (*lessons.prices, LINEAR)])
-            strand = Strand((lessons.cpu, lessons.memory))
-            nodes = Worth(strand, *self._as_it_is(worth, strand, slice(None)))
-            found = _Valuation(worth, nodes, len(self.stock.log))
-            self._valuations[key] = found
+            cards, strand = self._at(lessons.prices), Strand((lessons.cpu, lessons.memory))
+            nodes = Worth(strand, *self._as_it_is(cards.worth, strand, slice(None)))
+            found = self._valuations[key] = _Valuation(cards, nodes, len(self.stock.log))
+        return found
+
+    def _at(self, prices: tuple[Prices, ...]) -> _Cards:
+        """Cards at these prices."""
+        found = self._priced.get(prices)
+        if found is None:
+            while len(self._priced) >= VALUATIONS:
+                del self._priced[next(iter(self._priced))]
+            worth: Integers = np.concatenate([each.worth for each in (*prices, LINEAR)])
+            found = self._priced[prices] = _Cards(worth)
         return found
 
     def _as_it_is(self, worth: Integers, strand: Strand, rows: Integers | slice) -> tuple[Floats, Floats]:
@@ -204,12 +242,12 @@ class Appraiser:
         if len(log) - valuation.seen <= FEW:
             for position in {*log[valuation.seen :]}:
                 _, place, (_, _, cpu, memory) = stock.node(position)
-                cards = float(sum([valuation.listed[each] for each in place]))
+                cards = float(sum([valuation.cards.listed[each] for each in place]))
                 valuation.nodes.cards[position] = cards
                 valuation.nodes.idle[position] = valuation.nodes.strand.idle_on(cards / UNIT, (cpu, memory))
         else:
             rows = _recent(log, valuation.seen, stock.shape[0])
-            found = self._as_it_is(valuation.worth, valuation.nodes.strand, rows)
+            found = self._as_it_is(valuation.cards.worth, valuation.nodes.strand, rows)
             valuation.nodes.cards[rows], valuation.nodes.idle[rows] = found
         valuation.seen = len(log)
 
@@ -223,43 +261,66 @@ class Appraiser:
         log, kept = self.stock.log, valuation.known.get(key)
         if valuation.seen < len(log):
             self._heed(valuation)
+        light = self._light(wish)
         if kept is None:
             if len(valuation.known) >= self._most:
                 valuation.known.clear()
-            kept = valuation.known[key] = _Costs(self._local(valuation, wish, slice(None)), len(log))
+            kept = valuation.known[key] = _Costs(np.empty(0, dtype=np.int64), -1)
+            kept.costs = self._local(valuation, wish, kept, light, slice(None))
         elif kept.seen < len(log):
             changed = {*log[kept.seen :]} if len(log) - kept.seen <= 2 * FEW else ()
-            if 0 < len(changed) <= FEW and self._light(wish):
-                scale = self._scale(valuation, wish, kept) if wish.parts else None
-                enter(kept.costs, changed, self.stock, valuation.nodes, wish, scale)
+            if 0 < len(changed) <= FEW and light:
+                cards = self._best(valuation, wish, kept).keys if wish.parts else None
+                enter(kept.costs, changed, self.stock, valuation.nodes, wish, cards)
             else:
                 rows = _recent(log, kept.seen, self.stock.shape[0])
-                kept.costs[rows] = self._local(valuation, wish, rows)
-            kept.seen = len(log)
+                kept.costs[rows] = self._local(valuation, wish, kept, light, rows)
+        kept.seen = len(log)
         return kept
 
     def _light(self, wish: Wish) -> bool:
-        """Whether single nodes can be looked at."""
+        """Whether one number a card is enough to compare nodes."""
         stock = self.stock
         if stock.shape[1] >= WAYS:
             return False
         parts = wish.parts
         return not parts or (parts == 1 and not stock.heavy and not stock.modes and not _heavy(wish.of_each))
 
-    def _scale(self, valuation: _Valuation, wish: Wish, kept: _Costs) -> Scale:
-        """How cards compare for one part, where single nodes can be looked at."""
-        if kept.scale is None:
-            share = self.stock.share_at[wish.share]
-            kept.scale = Scale(self._table(valuation, wish, share)[1], 2 + share)
-        return kept.scale
+    def _best(self, valuation: _Valuation, wish: Wish, kept: _Costs) -> Best:
+        """The best cards for one part, brought up to date."""
+        stock, log, best = self.stock, self.stock.log, kept.best
+        if best is None:
+            known = valuation.cards.best
+            key = (wish.share, wish.of_each, wish.only, wish.apart)
+            best = known.get(key)
+            if best is None:
+                if len(known) >= self._most:
+                    known.clear()
+                share = stock.share_at[wish.share]
+                scale = Scale(self._table(valuation, wish, share)[1], 2 + share)
+                best = known[key] = Best(scale, np.full((stock.shape[0], 2), FAR), -1)
+            kept.best = best
+        if best.seen < len(log):
+            changed = {*log[best.seen :]} if best.seen >= 0 and len(log) - best.seen <= 2 * FEW else ()
+            if 0 < len(changed) <= FEW:
+                best.look(stock, stock.mask(wish), changed)
+            else:
+                rows = slice(None) if best.seen < 0 else _recent(log, best.seen, stock.shape[0])
+                for way, keys in enumerate(self._keys(valuation, wish, rows)):
+                    best.keys[rows, way] = keys.min(axis=1)
+            best.seen = len(log)
+        return best
 
-    def _local(self, valuation: _Valuation, wish: Wish, rows: Integers | slice) -> Integers:
+    def _local(self, valuation: _Valuation, wish: Wish, kept: _Costs, light: bool, rows: Integers | slice) -> Integers:
         stock = self.stock
-        left = stock.host[:, rows] - np.array(((wish.cpu_milli,), (wish.memory_kib,)))
-        room = left.min(axis=0) >= 0
+        room: Booleans = stock.host[0][rows] >= wish.cpu_milli
+        room &= stock.host[1][rows] >= wish.memory_kib
         room &= self._open[rows]
         if not wish.parts and wish.count:
             room &= self._usable(wish, rows) >= wish.count
+        if light:
+            cards = self._best(valuation, wish, kept).keys if wish.parts else None
+            return costs_of(stock, valuation.nodes, wish, rows, room, cards)
         ways = wish.parts + 1 if wish.parts else 1
         found: Integers = np.full((len(room), ways), NEVER)
         # Most nodes of a cluster that is in use have no room: only the others are looked at closely.
@@ -267,9 +328,9 @@ class Appraiser:
         rows = at if isinstance(rows, slice) else rows[at]
         if not len(rows):
             return found
-        cards = valuation.nodes.cards[rows]
+        left = stock.host.take(rows, axis=1) - np.array(((wish.cpu_milli,), (wish.memory_kib,)))
         after = np.empty((len(rows), ways))
-        after[:] = cards[:, None]
+        after[:] = valuation.nodes.cards[rows][:, None]
         if wish.parts:
             cost, tie = self._ways(valuation, wish, rows)
             after -= cost
@@ -285,7 +346,7 @@ class Appraiser:
             tie = np.zeros((1, 1), dtype=np.int64)
         np.maximum(after, 0.0, out=after)
         after /= UNIT
-        amount = valuation.nodes.strand.idle(after, left[:, at, None])
+        amount = valuation.nodes.strand.idle(after, left[:, :, None])
         amount -= valuation.nodes.idle[rows][:, None]
         amount *= UNIT
         np.rint(amount, out=amount)
@@ -386,7 +447,7 @@ class Appraiser:
             stock.mask(wish),
         )
         rules, demand, part = stock.rules[share], self._lessons.profiles(wish.share), wish.of_each
-        worth = self._valuation().listed
+        worth = self._valuation().cards.listed
 
         def key(klass: int, use: Use) -> int:
             rule = rules[klass]
@@ -419,13 +480,13 @@ class Appraiser:
         sizes = tuple(each.size(part) for each in self.stock.rules[share])
         exact = not _heavy(part) and not self.stock.heavy
         weights = self._weights(part, share)
-        found = valuation.keys.get((exact, weights is None, *sizes))
+        found = valuation.cards.keys.get((exact, weights is None, *sizes))
         if found is None:
-            if len(valuation.keys) >= KNOWN // (CARD + 1):
-                valuation.keys.clear()
+            if len(valuation.cards.keys) >= KNOWN // (CARD + 1):
+                valuation.cards.keys.clear()
             tables = []
             for klass, size in enumerate(sizes):
-                worth = valuation.worth[klass * (CARD + 1) : (klass + 1) * (CARD + 1)]
+                worth = valuation.cards.worth[klass * (CARD + 1) : (klass + 1) * (CARD + 1)]
                 if weights is not None:
                     worth = worth * weights[klass] // max(weights)
                 left = np.arange(CARD + 1)
@@ -433,7 +494,7 @@ class Appraiser:
                 table = (worth - worth[after] << SHIFT) + after
                 tables.append(np.where(left < size, FAR, table) if exact else table)
             together = np.concatenate(tables)
-            found = valuation.keys[exact, weights is None, *sizes] = together, together.tolist()
+            found = valuation.cards.keys[exact, weights is None, *sizes] = together, together.tolist()
         return found
 
     def _weights(self, part: Part, share: int) -> list[int] | None:
@@ -488,7 +549,7 @@ class Appraiser:
             standing, place, _ = stock.node(position)
             mask = stock.mask(wish)
             may = None if mask is None else mask[position].tolist()
-            return (cheapest(standing, place, may, self._scale(valuation, wish, kept))[way][1],)
+            return (cheapest(standing, place, may, self._best(valuation, wish, kept).scale)[way][1],)
         opened, fresh = self._keys(valuation, wish, slice(position, position + 1))
         chosen = np.argsort(opened[0], kind="stable")[: wish.parts - way].tolist()
         chosen += np.argsort(fresh[0], kind="stable")[:way].tolist()

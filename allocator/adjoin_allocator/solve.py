@@ -110,7 +110,9 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     for pool in ledger.pools.values():
         shapes |= pool.index.shapes
     stats = Stats(run.served, run.states, len(shapes), run.batch.struck)
-    return Plan(settled(run.answers(), snapshot, ledger), pools, preempted, stats)
+    answers = settled(run.answers(), snapshot, ledger)
+    run.close()
+    return Plan(answers, pools, preempted, stats)
 
 
 @dataclass(slots=True, eq=False)
@@ -488,6 +490,14 @@ class _Run:
         if len(nominated) == len(waiting.nominated):
             return waiting
         return replace(waiting, nominated=nominated, reasons=waiting.reasons if nominated else ())
+
+    def close(self) -> None:
+        """Lets go of what refers back to the run, so that its memory is used again by the next one: at once, and not
+        when cycles are looked for.
+        """
+        self._units.clear()
+        self._waiting.clear()
+        del self.batch
 
     def pools(self) -> Mapping[str, PoolPlan]:
         """Every pool after the decision. What is held but free counts as reserved."""

@@ -504,9 +504,11 @@ class Ledger:
             self._hush(claim, entry, 1)
             self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back, entry.parts)
         if not claim.deleting:
-            lost = self.conflicts.get(claim.uid, ())
-            present = {replica.index for replica in claim.placed if replica.index not in lost}
-            missing = tuple(index for index in claim.members if index not in present)
+            missing = tuple(claim.members)
+            if claim.placed:
+                lost = self.conflicts.get(claim.uid, ())
+                present = {replica.index for replica in claim.placed if replica.index not in lost}
+                missing = tuple([index for index in missing if index not in present])
             if missing:
                 self.lacking[claim.uid] = missing
         self._trade(claim, wanted, 1)
@@ -560,6 +562,8 @@ def _doubled(replica: PlacedReplica) -> bool:
 
 def _repeats(claim: Claim) -> bool:
     """Whether its status says something twice."""
+    if not claim.placed:
+        return False
     indexes = {replica.index for replica in claim.placed}
     return len(indexes) < len(claim.placed) or any(map(_doubled, claim.placed))
 

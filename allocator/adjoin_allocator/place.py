@@ -8,7 +8,7 @@ nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -35,6 +35,7 @@ class Ask:
         question: What decides which devices are eligible.
         host: What the replica's pod needs beside its devices.
         portions: By device name the least that a device costs, where that is less than a whole one.
+        divides: Whether parts of devices are asked for.
     """
 
     pool: str
@@ -45,6 +46,10 @@ class Ask:
     profile: Profile = Profile.BALANCED
     host: HostAsk = NOTHING
     portions: tuple[tuple[str, int], ...] = ()
+    divides: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "divides", any(request.share is not None for request in self.requests))
 
     @property
     def signature(self) -> Signature:

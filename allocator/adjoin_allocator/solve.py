@@ -307,6 +307,9 @@ class _Run:
 
     def improve(self) -> None:
         """Looks at all claims together when each is served."""
+        if not self._waiting and self.batch.idle:
+            self.improved = True
+            return
         for waiting in self._waiting:
             # What waits for its quota, or for what is held for it, waits for no better arrangement.
             known = waiting.limit or waiting.reasons or waiting.nominated

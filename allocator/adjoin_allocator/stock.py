@@ -7,7 +7,7 @@ row a node and a column a card, and a log of the rows that changed. Nothing here
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ class Wish:
         cpu_milli: Thousandths of a core.
         memory_kib: Host memory, rounded up.
         apart: Cards whose holders want quiet neighbours will not do.
+        parts: From how many cards parts are taken.
     """
 
     count: int
@@ -48,11 +49,10 @@ class Wish:
     cpu_milli: int = 0
     memory_kib: int = 0
     apart: bool = False
+    parts: int = field(init=False, compare=False, repr=False)
 
-    @property
-    def parts(self) -> int:
-        """From how many cards parts are taken."""
-        return 0 if self.part is None else 1 if self.together else self.count
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", 0 if self.part is None else 1 if self.together else self.count)
 
     @property
     def of_each(self) -> Part:

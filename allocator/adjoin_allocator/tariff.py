@@ -45,7 +45,7 @@ def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot 
     kind, wish = parts.wish(ask.pool, ask.requests, ask.host)
     appraiser = parts.appraiser(ask.pool, kind)
     lone = simple(placer, ask, kind)
-    if any(request.share is not None for request in ask.requests):
+    if ask.divides:
         for among, apart in _considerate(placer, ask):
             trial = Effort(effort.states, None if effort.known is None else set(effort.known))
             rather = replace(wish, apart=apart)
@@ -92,7 +92,7 @@ def _priced_at_all(placer: Placer, ask: Ask) -> bool:
     if not placer.ledger.parts.prices(ask.pool):
         return False
     counted = placer.ledger.pools[ask.pool].index.counted
-    return not counted or any(request.share is not None for request in ask.requests)
+    return not counted or ask.divides
 
 
 def simple(placer: Placer, ask: Ask, kind: str) -> bool:

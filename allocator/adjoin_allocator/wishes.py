@@ -89,9 +89,10 @@ class Lessons:
         demand.changed.clear()
         for at, move in moves:
             parts = demand.wishes[at].parts
-            for tally, size in zip(self._tallies, self._sizes[at], strict=True) if parts else ():
-                if size:
-                    tally.add(size, move * parts)
+            if parts:
+                for tally, size in zip(self._tallies, self._sizes[at], strict=True):
+                    if size:
+                        tally.add(size, move * parts)
         prices = tuple([tally.prices() for tally in self._tallies])
         if prices != self.prices:
             self.prices = prices

@@ -255,13 +255,16 @@ class Parts:
                 parts.masks.divide(position, 1 << bit, before, add=False)
             if now is not None:
                 parts.masks.divide(position, 1 << bit, now, add=True)
-        times = card.held.get(share, 0) + sign
-        if times:
-            card.held[share] = times
-        else:
-            del card.held[share]
         if not card.users:
             del parts.cards[key]
+        elif add and card.users == 1:
+            card.held[share] = 1
+        else:
+            times = card.held.get(share, 0) + sign
+            if times:
+                card.held[share] = times
+            else:
+                del card.held[share]
         parts.masks.touch()
         for side in parts.sides.values():
             side.changed.add(position)

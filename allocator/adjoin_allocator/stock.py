@@ -165,7 +165,13 @@ class Stock:
             self.in_mode[share] -= 1
             self.heavy -= use[0] > 0 or use[2] > 0
         place = [klass * (MILLI + 1) + each for klass, each in zip(classes, left, strict=True)]
-        self.standing[position], self.place[position] = standing, place
+        stood, were = self._cards[position]
+        for column, (stands, at) in enumerate(zip(standing, place, strict=True)):
+            # Of a node one or two cards change at once.
+            if stands != stood[column]:
+                self.standing[position, column] = stands
+            if at != were[column]:
+                self.place[position, column] = at
         self._cards[position] = (standing, place)
         self._stale.add(position)
         whole, known = free.bit_count(), before[0].bit_count()

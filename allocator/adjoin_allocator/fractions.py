@@ -512,8 +512,9 @@ class Appraiser:
         total = costs
         if lessons.several and (ways or wish.count):
             size = stock.shape[1]
-            openings = range(1, ways + 1) if ways else (wish.count,)
-            table = reservation(stock.spread, lessons.several, size, tuple([min(each, size) for each in openings]))
+            # No wish takes parts of more cards than a node has.
+            openings = tuple(range(1, ways + 1)) if ways else (min(wish.count, size),)
+            table = reservation(stock.spread, lessons.several, size, openings)
             if table is not None:
                 total = costs.copy()
                 for at, row in enumerate(_cost(table), 1 if ways else 0):

@@ -283,10 +283,11 @@ class PoolLedger:
 
     def tidy(self) -> None:
         """Between decisions: gives up what is mostly made of states that are no more, or not asked for any more."""
-        for key, buckets in list(self._buckets.items()):
-            buckets.idle += 1
-            if buckets.idle > IDLE:
-                del self._buckets[key]
+        if self._buckets:
+            for key, buckets in list(self._buckets.items()):
+                buckets.idle += 1
+                if buckets.idle > IDLE:
+                    del self._buckets[key]
         if self._current is not None and self._current.stale:
             self._current = States(self._current.classes, map(self.masks, range(len(self.free))))
             self._moved.clear()

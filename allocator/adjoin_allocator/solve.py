@@ -205,7 +205,9 @@ class _Run:
             served = self.arbiter.serve(unit)
             if served.placements:
                 placements += served.placements
-                made = next((one for one in (attempt, *cheaper) if one.made is served.placements), None)
+                made = attempt if attempt.made is served.placements else None
+                if made is None and cheaper:
+                    made = next((one for one in cheaper if one.made is served.placements), None)
                 if made is not None and made.found is not None:
                     self.batch.placed(*made.found)
                 if wanted is not None:

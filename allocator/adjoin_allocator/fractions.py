@@ -45,7 +45,7 @@ Booleans = NDArray[np.bool_]
 KNOWN = 1 << 22
 """How many costs of wishes on nodes are kept."""
 
-FEW = 24
+FEW = 40
 """Up to so many nodes are looked at one by one."""
 
 LOG = 1 << 20

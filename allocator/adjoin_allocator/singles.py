@@ -99,28 +99,32 @@ def enter(
 ) -> None:
     """Writes what the wish costs on these nodes; for a part of a card, `cards` are its `Best.keys`."""
     closed, mask, count = stock.closed, stock.mask(wish), wish.count
+    cpu_milli, memory_kib, idle_on, each = wish.cpu_milli, wish.memory_kib, worth.strand.idle_on, grain(wish)
     for position in positions:
         standing, _, (free, _, cpu, memory) = stock.node(position)
-        left = (cpu - wish.cpu_milli, memory - wish.memory_kib)
+        left = (cpu - cpu_milli, memory - memory_kib)
         if left[0] < 0 or left[1] < 0 or closed[position]:
             costs[position] = NEVER
             continue
         whole = free.bit_count()
         if cards is not None:
-            for way in (0, 1):
-                key = cards.item(position, way)
-                costs[position, way] = (
-                    NEVER if key >= FAR else _key(worth, position, wish, left, key, max(whole - way, 0), way)
-                )
-            continue
-        usable = whole
-        if mask is not None and count:
-            usable = sum([each for each, card in zip(mask[position].tolist(), standing, strict=True) if card == 1])
-        costs[position] = (
-            NEVER
-            if usable < count
-            else _key(worth, position, wish, left, count * UNIT << SHIFT, max(whole - count, 0), count)
-        )
+            ways = [(0, 0, cards.item(position, 0)), (1, 1, cards.item(position, 1))]
+        else:
+            usable = whole
+            if mask is not None and count:
+                usable = sum([one for one, card in zip(mask[position].tolist(), standing, strict=True) if card == 1])
+            ways = [(0, count, count * UNIT << SHIFT if usable >= count else FAR)]
+        there, before = worth.cards.item(position), worth.idle.item(position)
+        for way, opened, key in ways:
+            if key >= FAR:
+                costs[position, way] = NEVER
+                continue
+            cost = key >> SHIFT
+            after = there - cost
+            idle = idle_on(after / UNIT if after > 0.0 else 0.0, left)
+            amount = round((round((idle - before) * UNIT) + cost) / each)
+            stays = whole - opened if whole > opened else 0
+            costs[position, way] = ((amount * LEFT + (key & _REST)) * WAYS + stays) * WAYS + opened
 
 
 def costs_of(
@@ -167,14 +171,6 @@ def costs_of(
     key += opened
     found[at, way] = key
     return found
-
-
-def _key(worth: Worth, position: int, wish: Wish, left: tuple[int, int], key: int, free: int, opened: int) -> int:
-    cost = key >> SHIFT
-    after = worth.cards.item(position) - cost
-    idle = worth.strand.idle_on(after / UNIT if after > 0.0 else 0.0, left)
-    amount = round((round((idle - worth.idle.item(position)) * UNIT) + cost) / grain(wish))
-    return ((amount * LEFT + (key & _REST)) * WAYS + free) * WAYS + opened
 
 
 def cheapest(

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from adjoin_allocator.appraisal import Floats, Integers, Strand, reservation, scarcity
 from adjoin_allocator.card_rules import UNUSED, CardRule, Use
-from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer, Prices
-from adjoin_allocator.sharing import AMOUNTS, MILLI, Part
+from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer, Prices, held_worth
+from adjoin_allocator.sharing import MILLI, Part
 from adjoin_allocator.singles import (
     FAR,
     GRAIN,
@@ -54,6 +54,9 @@ LOG = 1 << 20
 VALUATIONS = 8
 """For how many sets of prices costs are kept."""
 
+TABLES = 512
+"""How many tables of cards are kept for each of these."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -85,13 +88,13 @@ class _Cards:
 
     Attributes:
         worth: By class and thousandths left what a card is worth, one class after the other.
-        keys: By sizes of a part the keys of cards, as `worth` is ordered.
-        best: By share, part, selection and whether to keep away from quiet cards which cards are the best.
+        keys: By sizes of a part, and what it is compared by, the keys of cards, as `worth` is ordered.
+        best: Which cards are the best: by share, part, selection, whether to keep away from quiet cards, and likewise.
     """
 
     worth: Integers
-    keys: dict[tuple[int, ...], tuple[Integers, list[int]]] = field(default_factory=dict)
-    best: dict[tuple[str, Part, int, bool], Best] = field(default_factory=dict)
+    keys: dict[object, tuple[Integers, list[int]]] = field(default_factory=dict)
+    best: dict[tuple[object, ...], Best] = field(default_factory=dict)
     listed: list[int] = field(init=False)
     """The same as `worth`."""
 
@@ -257,7 +260,8 @@ class Appraiser:
         """By node and number of cards opened the terms of the node alone, with what decides among equals."""
         # What a card loses that is cut into partitions depends on how often which of them are asked for.
         cut = wish.part is not None and self.stock.cut[self.stock.share_at[wish.share]]
-        key = (wish, frozenset(self._lessons.profiles(wish.share).items()) if cut else None)
+        asked = frozenset(self._lessons.profiles(wish.share).items()) if cut else self._lessons.offers(wish)
+        key = (wish, asked)
         log, kept = self.stock.log, valuation.known.get(key)
         if valuation.seen < len(log):
             self._heed(valuation)
@@ -479,32 +483,24 @@ class Appraiser:
         part = wish.of_each
         sizes = tuple(each.size(part) for each in self.stock.rules[share])
         exact = not _heavy(part) and not self.stock.heavy
-        weights = self._weights(part, share)
-        found = valuation.cards.keys.get((exact, weights is None, *sizes))
+        offers = self._lessons.offers(wish)
+        at = (exact, offers, sizes)
+        found = valuation.cards.keys.get(at)
         if found is None:
-            if len(valuation.cards.keys) >= KNOWN // (CARD + 1):
+            if len(valuation.cards.keys) >= TABLES:
                 valuation.cards.keys.clear()
             tables = []
             for klass, size in enumerate(sizes):
                 worth = valuation.cards.worth[klass * (CARD + 1) : (klass + 1) * (CARD + 1)]
-                if weights is not None:
-                    worth = worth * weights[klass] // max(weights)
+                if offers:
+                    worth = held_worth(offers[klass])
                 left = np.arange(CARD + 1)
                 after = np.maximum(left - size, 0)
                 table = (worth - worth[after] << SHIFT) + after
                 tables.append(np.where(left < size, FAR, table) if exact else table)
             together = np.concatenate(tables)
-            found = valuation.cards.keys[exact, weights is None, *sizes] = together, together.tolist()
+            found = valuation.cards.keys[at] = together, together.tolist()
         return found
-
-    def _weights(self, part: Part, share: int) -> list[int] | None:
-        """By class what a card of it is worth to who asks for memory: its memory. Else a third of a small card would be
-        dearer than a tenth of a large one, and large ones would be opened for what small ones can hold.
-        """
-        if part.amount is None or self.stock.shares[share].mode not in AMOUNTS:
-            return None
-        weights = [memory for memory, _, _ in self.stock.classes]
-        return weights if len(weights) > 1 and weights[-1] else None
 
     def _total(self, valuation: _Valuation, wish: Wish, costs: Integers) -> Integers:
         """All terms together."""

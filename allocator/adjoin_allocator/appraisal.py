@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import erf, exp, floor, log2, pi, sqrt
+from math import erf, exp, frexp, ldexp, pi, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ Integers = NDArray[np.int64]
 
 _STEPS = 16
 """Into how many steps a doubling of a mean or deviation is divided."""
+_SCALE = (2 * _STEPS).bit_length() - 1
 
 _REACH = 8.0
 _LAST = 2048
@@ -54,8 +55,8 @@ def stepped(amount: float) -> float:
     """Rounded to one of a few steps per doubling."""
     if amount <= 0:
         return 0.0
-    step = 2.0 ** (floor(log2(amount)) + 1) / (2 * _STEPS)
-    return round(amount / step) * step
+    part, power = frexp(amount)
+    return ldexp(round(part * 2 * _STEPS), power - _SCALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +109,12 @@ class Strand:
         for at, mean, deviation in self._each:
             gap = worth * mean - left[at]
             spread = root * deviation + 1e-150
-            lost = _LOST[int(min(abs(gap) / spread * _PER_STEP, _LAST) + 0.5)] * spread
+            place = (gap if gap > 0.0 else -gap) / spread * _PER_STEP
+            lost = _LOST[int(place + 0.5)] * spread if place < _LAST else 0.0
             if gap > 0.0:
                 lost += gap
-            found += min(lost / mean, worth)
+            lost /= mean
+            found += lost if lost < worth else worth
         return found
 
 
@@ -137,13 +140,16 @@ class Sums:
             self.squares += each * asked
             self.crossed += each * worth
 
-    def need(self, worth: int, worths: int) -> Need:
-        """What work worth a card needs, of replicas worth so much together, and so much with each squared."""
-        if not worth or not self.asked:
-            return Need()
-        mean = self.asked / worth
-        squares = self.squares - 2 * mean * self.crossed + mean * mean * worths
-        return Need(stepped(mean * CARD), stepped(sqrt(max(0.0, squares) / worth * CARD)))
+    def need(self, worth: int, worths: int, before: Need) -> Need:
+        """What work worth a card needs, of replicas worth so much together, and so much with each squared; the same
+        object as before where it is the same.
+        """
+        mean = deviation = 0.0
+        if worth and self.asked:
+            each = self.asked / worth
+            squares = self.squares - 2 * each * self.crossed + each * each * worths
+            mean, deviation = stepped(each * CARD), stepped(sqrt(max(0.0, squares) / worth * CARD))
+        return before if before.mean == mean and before.deviation == deviation else Need(mean, deviation)
 
 
 @lru_cache(maxsize=256)
@@ -165,11 +171,12 @@ def reservation(
     `free` says how many nodes have how many free cards, `wanted` which part of the demand asks for so many at once.
     """
     found: Floats | None = None
-    cards = sum([number * count for number, count in free.items()])
+    some = [each for each in free.items() if each[0] and each[1]]
+    cards = sum([number * count for number, count in some])
     for several in sorted(wanted):
         coming = wanted[several] * cards / several
         if 2 <= several <= size and coming > 0:
-            slots = sum([number // several * count for number, count in free.items()])
+            slots = sum([number // several * count for number, count in some])
             above = (1 - erf((slots - 0.5 - coming) / sqrt(2 * coming))) / 2
             if above > 1e-9:
                 term = several * above * UNIT * _gone(several, size, opened)

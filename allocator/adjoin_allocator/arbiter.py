@@ -67,7 +67,7 @@ class Arbiter:
         self._done: dict[ClaimUID, set[int]] = {}
         """By claim the replicas that this decision has placed."""
         self._blocked: dict[tuple[object, ...], Reason | None] = {}
-        self.lenders = Lenders(placer, self._holds, self.accounts, now)
+        self._lenders: Lenders | None = None
         promised = [claim for claim in placer.ledger.waiting if claim.nominated]
         for claim in sorted(promised, key=lambda claim: (_created(claim, now), claim.uid)):
             if claim.hold is None and claim.pool in placer.ledger.pools:
@@ -80,6 +80,13 @@ class Arbiter:
             Preempted(victim, tuple(sorted(replicas)), preemptor)
             for (victim, preemptor), replicas in self._preempted.items()
         )
+
+    @property
+    def lenders(self) -> Lenders:
+        """What quotas and other tenants would have to be otherwise."""
+        if self._lenders is None:
+            self._lenders = Lenders(self._placer, self._holds, self.accounts, self._now)
+        return self._lenders
 
     def portion(self, pool: str, tenant: str) -> Portion:
         """What a tenant has of a pool, for the order of service."""

@@ -72,6 +72,11 @@ class Batch:
             self._repack(unit.ask.pool).enter(unit)
 
     @property
+    def idle(self) -> bool:
+        """Whether there is nothing to improve: nobody has a place that may be another one."""
+        return not self._lots
+
+    @property
     def gaps(self) -> Mapping[ClaimUID, float]:
         """How far claims' distances are from the best on devices that were free; of those not named nothing is: 0."""
         return self._gaps

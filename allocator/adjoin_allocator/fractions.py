@@ -11,7 +11,7 @@ cards on the node, then the one that opens fewer cards, then stable order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,24 +19,33 @@ from numpy.typing import NDArray
 
 from adjoin_allocator.appraisal import Floats, Integers, Strand, reservation, scarcity
 from adjoin_allocator.card_rules import UNUSED, CardRule, Use
-from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer, held_worth
+from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer, Prices, held_worth
 from adjoin_allocator.sharing import MILLI, Part
+from adjoin_allocator.singles import (
+    FAR,
+    GRAIN,
+    LEFT,
+    NEVER,
+    SHIFT,
+    TIE,
+    WAYS,
+    Best,
+    Scale,
+    Worth,
+    cheapest,
+    costs_of,
+    enter,
+    grain,
+)
 from adjoin_allocator.stock import Stock, Wish
 from adjoin_allocator.wishes import Demand, Lessons
 
 Booleans = NDArray[np.bool_]
 
-GRAIN = 20_000
-"""Costs are compared in so many millionths of a card: smaller differences are within what demand is known to, and then
-the fuller card is better."""
-
-FINE = 50
-"""The same for what asks for no card, and costs a small part of one at most."""
-
 KNOWN = 1 << 22
 """How many costs of wishes on nodes are kept."""
 
-FEW = 24
+FEW = 40
 """Up to so many nodes are looked at one by one."""
 
 LOG = 1 << 20
@@ -47,16 +56,6 @@ VALUATIONS = 8
 
 TABLES = 512
 """How many tables of cards are kept for each of these."""
-
-_LEFT = 1 << 13
-"""More than the thousandths that are left of all cards of a replica, as far as they are told apart."""
-_WAYS = 1 << 6
-"""More than the free cards of a node, and than the cards that a replica may open, as far as they are told apart."""
-_TIE = _LEFT * _WAYS * _WAYS
-_NEVER = 1 << 61
-_SHIFT = 16
-_FAR = 1 << 55
-"""As the key of a card: it will not do. So many of them together as a node has cards still fit into 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +69,54 @@ class Choice:
 
 @dataclass(slots=True, eq=False)
 class _Costs:
-    """What a wish costs on each node, by how many cards it opens, and how much of the log was heeded."""
+    """What a wish costs on each node.
+
+    Attributes:
+        costs: By node and number of cards opened, as keys.
+        seen: How much of the log was heeded.
+        best: The best cards for a part of one, once they were asked for.
+    """
 
     costs: Integers
     seen: int
+    best: Best | None = None
 
 
 @dataclass(slots=True, eq=False)
-class _Valuation:
-    """A stock at certain prices.
+class _Cards:
+    """Cards at certain prices, whatever is needed of hosts.
 
     Attributes:
         worth: By class and thousandths left what a card is worth, one class after the other.
-        strand: What needs of hosts make idle.
-        cards: By node what its cards are worth.
-        idle: By node how many of these are expected to idle as it is.
-        seen: How much of the log was heeded in both.
-        known: What wishes cost.
-        keys: By sizes of a part the keys of cards, as `worth` is ordered.
+        keys: By sizes of a part, and what it is compared by, the keys of cards, as `worth` is ordered.
+        best: Which cards are the best: by share, part, selection, whether to keep away from quiet cards, and likewise.
     """
 
     worth: Integers
-    strand: Strand
-    cards: Floats
-    idle: Floats
-    seen: int = 0
-    known: dict[tuple[Wish, object], _Costs] = field(default_factory=dict)
     keys: dict[object, tuple[Integers, list[int]]] = field(default_factory=dict)
+    best: dict[tuple[object, ...], Best] = field(default_factory=dict)
     listed: list[int] = field(init=False)
     """The same as `worth`."""
 
     def __post_init__(self) -> None:
         self.listed = self.worth.tolist()
+
+
+@dataclass(slots=True, eq=False)
+class _Valuation:
+    """A stock at certain prices and needs of hosts.
+
+    Attributes:
+        cards: What prices alone say.
+        nodes: What the stock's nodes are worth.
+        seen: How much of the log was heeded in that.
+        known: What wishes cost.
+    """
+
+    cards: _Cards
+    nodes: Worth
+    seen: int = 0
+    known: dict[tuple[Wish, object], _Costs] = field(default_factory=dict)
 
 
 class Appraiser:
@@ -110,6 +125,7 @@ class Appraiser:
     def __init__(self, stock: Stock, demand: Demand, pricer: Pricer) -> None:
         self.stock = stock
         self._lessons = Lessons(stock, demand, pricer)
+        self._priced: dict[tuple[Prices, ...], _Cards] = {}
         self._valuations: dict[tuple[object, ...], _Valuation] = {}
         self._current: _Valuation | None = None
         self._valued_at: tuple[object, ...] = ()
@@ -125,15 +141,16 @@ class Appraiser:
         if len(self.stock.log) > LOG:
             self._forget()
         valuation = self._valuation()
-        total = self._total(valuation, wish, self._costs(valuation, wish))
+        kept = self._costs(valuation, wish)
+        total = self._total(valuation, wish, kept.costs)
         if among is not None:
-            total = np.where(among[:, None], total, _NEVER)
+            total = np.where(among[:, None], total, NEVER)
         at = int(total.argmin())
         least = total.item(at)
-        if least >= _NEVER // 2:
+        if least >= NEVER // 2:
             return None
         position, way = divmod(at, total.shape[1])
-        return Choice(position, self._columns(valuation, wish, position, way), least // _TIE * _grain(wish))
+        return Choice(position, self._columns(valuation, wish, kept, position, way), least // TIE * grain(wish))
 
     def tariff(self, wish: Wish) -> tuple[list[int], list[bool]]:
         """By node what a wish for whole cards costs there, in units of `GRAIN`, and whether the host has room; which
@@ -144,8 +161,8 @@ class Appraiser:
             return [], []
         valuation = self._valuation()
         bare = Wish(wish.count, cpu_milli=wish.cpu_milli, memory_kib=wish.memory_kib)
-        total = self._total(valuation, bare, self._costs(valuation, bare))[:, 0]
-        return (total // _TIE).tolist(), room.tolist()
+        total = self._total(valuation, bare, self._costs(valuation, bare).costs)[:, 0]
+        return (total // TIE).tolist(), room.tolist()
 
     def cards(self, wish: Wish) -> Integers:
         """By node and column what a part costs as far as its card goes, in units of `GRAIN`; -1 if too small."""
@@ -154,16 +171,16 @@ class Appraiser:
         limit = stock.shares[stock.share_at[wish.share]].max_devices
         # Whether it may divide as many as it takes of one node, that node is asked.
         if limit is not None and not stock.openings(wish.share):
-            fresh = np.full_like(fresh, _FAR)
+            fresh = np.full_like(fresh, FAR)
             if stock.in_mode[stock.share_at[wish.share]] > limit:
                 opened = fresh
         key = np.minimum(opened, fresh)
-        found: Integers = np.where(key >= _FAR, -1, (key >> _SHIFT) // GRAIN)
+        found: Integers = np.where(key >= FAR, -1, (key >> SHIFT) // GRAIN)
         return found
 
     def price(self, klass: int, left: int, size: int) -> int:
         """What so many thousandths of a card of this class cost of which so many are left, in units of `GRAIN`."""
-        worth, base = self._valuation().listed, klass * (CARD + 1)
+        worth, base = self._valuation().cards.listed, klass * (CARD + 1)
         return (worth[base + left] - worth[base + max(left - size, 0)]) // GRAIN
 
     def profiles(self, share: str) -> dict[str, int]:
@@ -178,6 +195,7 @@ class Appraiser:
     def _forget(self) -> None:
         """Starts the log anew, and with it all that was kept."""
         self.stock.log.clear()
+        self._priced.clear()
         self._valuations.clear()
         self._current = None
 
@@ -201,10 +219,19 @@ class Appraiser:
         if found is None:
             while len(self._valuations) >= VALUATIONS:
                 del self._valuations[next(iter(self._valuations))]
-            worth: Integers = np.concatenate([each.worth for each in (*lessons.prices, LINEAR)])
-            strand = Strand((lessons.cpu, lessons.memory))
-            found = _Valuation(worth, strand, *self._as_it_is(worth, strand, slice(None)), len(self.stock.log))
-            self._valuations[key] = found
+            cards, strand = self._at(lessons.prices), Strand((lessons.cpu, lessons.memory))
+            nodes = Worth(strand, *self._as_it_is(cards.worth, strand, slice(None)))
+            found = self._valuations[key] = _Valuation(cards, nodes, len(self.stock.log))
+        return found
+
+    def _at(self, prices: tuple[Prices, ...]) -> _Cards:
+        """Cards at these prices."""
+        found = self._priced.get(prices)
+        if found is None:
+            while len(self._priced) >= VALUATIONS:
+                del self._priced[next(iter(self._priced))]
+            worth: Integers = np.concatenate([each.worth for each in (*prices, LINEAR)])
+            found = self._priced[prices] = _Cards(worth)
         return found
 
     def _as_it_is(self, worth: Integers, strand: Strand, rows: Integers | slice) -> tuple[Floats, Floats]:
@@ -218,18 +245,18 @@ class Appraiser:
         if len(log) - valuation.seen <= FEW:
             for position in {*log[valuation.seen :]}:
                 _, place, (_, _, cpu, memory, _) = stock.node(position)
-                cards = float(sum([valuation.listed[each] for each in place]))
-                valuation.cards[position] = cards
-                valuation.idle[position] = valuation.strand.idle_on(cards / UNIT, (cpu, memory))
+                cards = float(sum([valuation.cards.listed[each] for each in place]))
+                valuation.nodes.cards[position] = cards
+                valuation.nodes.idle[position] = valuation.nodes.strand.idle_on(cards / UNIT, (cpu, memory))
         else:
             rows = _recent(log, valuation.seen, stock.shape[0])
-            found = self._as_it_is(valuation.worth, valuation.strand, rows)
-            valuation.cards[rows], valuation.idle[rows] = found
+            found = self._as_it_is(valuation.cards.worth, valuation.nodes.strand, rows)
+            valuation.nodes.cards[rows], valuation.nodes.idle[rows] = found
         valuation.seen = len(log)
 
     # What a wish costs
 
-    def _costs(self, valuation: _Valuation, wish: Wish) -> Integers:
+    def _costs(self, valuation: _Valuation, wish: Wish) -> _Costs:
         """By node and number of cards opened the terms of the node alone, with what decides among equals."""
         # What a card loses that is cut into partitions depends on how often which of them are asked for.
         cut = wish.part is not None and self.stock.cut[self.stock.share_at[wish.share]]
@@ -238,99 +265,88 @@ class Appraiser:
         log, kept = self.stock.log, valuation.known.get(key)
         if valuation.seen < len(log):
             self._heed(valuation)
+        light = self._light(wish)
         if kept is None:
             if len(valuation.known) >= self._most:
                 valuation.known.clear()
-            kept = valuation.known[key] = _Costs(self._local(valuation, wish, slice(None)), len(log))
+            kept = valuation.known[key] = _Costs(np.empty(0, dtype=np.int64), -1)
+            kept.costs = self._local(valuation, wish, kept, light, slice(None))
         elif kept.seen < len(log):
             changed = {*log[kept.seen :]} if len(log) - kept.seen <= 2 * FEW else ()
-            if 0 < len(changed) <= FEW and self._light(wish):
-                for position, found in self._nodes(valuation, wish, changed):
-                    kept.costs[position] = found
+            if 0 < len(changed) <= FEW and light:
+                cards = self._best(valuation, wish, kept).keys if wish.parts else None
+                enter(kept.costs, changed, self.stock, valuation.nodes, wish, cards)
             else:
                 rows = _recent(log, kept.seen, self.stock.shape[0])
-                kept.costs[rows] = self._local(valuation, wish, rows)
-            kept.seen = len(log)
-        return kept.costs
+                kept.costs[rows] = self._local(valuation, wish, kept, light, rows)
+        kept.seen = len(log)
+        return kept
 
     def _light(self, wish: Wish) -> bool:
-        """Whether `_nodes` can tell what it costs."""
-        light = not wish.parts or (wish.parts == 1 and not _heavy(wish.of_each) and not self.stock.heavy)
-        # What has to be asked card by card is not to be had from a table.
-        light = light and not (wish.parts and self.stock.cut[self.stock.share_at[wish.share]])
-        return light and self.stock.shape[1] < _WAYS and not (wish.parts and self.stock.modes)
-
-    def _nodes(
-        self, valuation: _Valuation, wish: Wish, positions: Iterable[int]
-    ) -> Iterator[tuple[int, int | list[int]]]:
-        """What `_local` says of single nodes, without arrays."""
-        stock, strand, closed = self.stock, valuation.strand, self.stock.closed
-        parts, count, grain = wish.parts, wish.count, _grain(wish)
-        mask = stock.mask(wish)
-        table, share = self._scale(valuation, wish) if parts else ([], 0)
-        for position in positions:
-            standing, place, (free, _, cpu, memory, _) = stock.node(position)
-            left = cpu - wish.cpu_milli, memory - wish.memory_kib
-            if left[0] < 0 or left[1] < 0 or closed[position]:
-                yield position, _NEVER
-                continue
-            whole = free.bit_count()
-            if parts:
-                may = mask[position].tolist() if mask is not None else None
-                opened, fresh = _cheapest(standing, place, may, table, share)
-                keys = [(opened[0], 0), (fresh[0], 1)]
-            else:
-                usable = whole
-                if mask is not None and count:
-                    may = zip(mask[position].tolist(), standing, strict=True)
-                    usable = sum(each for each, card in may if card == 1)
-                if usable < count:
-                    yield position, _NEVER
-                    continue
-                keys = [(count * UNIT << _SHIFT, count)]
-            cards, before = valuation.cards.item(position), valuation.idle.item(position)
-            found = []
-            for key, cards_opened in keys:
-                if key >= _FAR:
-                    found.append(_NEVER)
-                    continue
-                cost = key >> _SHIFT
-                idle = strand.idle_on(max(cards - cost, 0.0) / UNIT, left)
-                amount = round((round((idle - before) * UNIT) + cost) / grain)
-                tie = key & (1 << _SHIFT) - 1
-                found.append(((amount * _LEFT + tie) * _WAYS + max(whole - cards_opened, 0)) * _WAYS + cards_opened)
-            yield position, found
-
-    def _scale(self, valuation: _Valuation, wish: Wish) -> tuple[list[int], int]:
-        """The keys of cards for a part of one, and how a card stands that is in its mode."""
-        share = self.stock.share_at[wish.share]
-        return self._table(valuation, wish, share)[1], 2 + share
-
-    def _local(self, valuation: _Valuation, wish: Wish, rows: Integers | slice) -> Integers:
+        """Whether one number a card is enough to compare nodes."""
         stock = self.stock
-        left = stock.host[:, rows] - np.array(((wish.cpu_milli,), (wish.memory_kib,)))
-        room = left.min(axis=0) >= 0
+        if stock.shape[1] >= WAYS:
+            return False
+        if not wish.parts:
+            return True
+        # What has to be asked card by card is not to be had from a table.
+        if wish.parts > 1 or stock.cut[stock.share_at[wish.share]]:
+            return False
+        return not stock.heavy and not stock.modes and not _heavy(wish.of_each)
+
+    def _best(self, valuation: _Valuation, wish: Wish, kept: _Costs) -> Best:
+        """The best cards for one part, brought up to date."""
+        stock, log, best = self.stock, self.stock.log, kept.best
+        if best is None:
+            known = valuation.cards.best
+            key = (wish.share, wish.of_each, wish.only, wish.apart, self._lessons.offers(wish))
+            best = known.get(key)
+            if best is None:
+                if len(known) >= self._most:
+                    known.clear()
+                share = stock.share_at[wish.share]
+                scale = Scale(self._table(valuation, wish, share)[1], 2 + share)
+                best = known[key] = Best(scale, np.full((stock.shape[0], 2), FAR), -1)
+            kept.best = best
+        if best.seen < len(log):
+            changed = {*log[best.seen :]} if best.seen >= 0 and len(log) - best.seen <= 2 * FEW else ()
+            if 0 < len(changed) <= FEW:
+                best.look(stock, stock.mask(wish), changed)
+            else:
+                rows = slice(None) if best.seen < 0 else _recent(log, best.seen, stock.shape[0])
+                for way, keys in enumerate(self._keys(valuation, wish, rows)):
+                    best.keys[rows, way] = keys.min(axis=1)
+            best.seen = len(log)
+        return best
+
+    def _local(self, valuation: _Valuation, wish: Wish, kept: _Costs, light: bool, rows: Integers | slice) -> Integers:
+        stock = self.stock
+        room: Booleans = stock.host[0][rows] >= wish.cpu_milli
+        room &= stock.host[1][rows] >= wish.memory_kib
         room &= self._open[rows]
         if not wish.parts and wish.count:
             room &= self._usable(wish, rows) >= wish.count
+        if light:
+            cards = self._best(valuation, wish, kept).keys if wish.parts else None
+            return costs_of(stock, valuation.nodes, wish, rows, room, cards)
         ways = wish.parts + 1 if wish.parts else 1
-        found: Integers = np.full((len(room), ways), _NEVER)
+        found: Integers = np.full((len(room), ways), NEVER)
         # Most nodes of a cluster that is in use have no room: only the others are looked at closely.
         at = np.flatnonzero(room)
         rows = at if isinstance(rows, slice) else rows[at]
         if not len(rows):
             return found
-        cards = valuation.cards[rows]
+        left = stock.host.take(rows, axis=1) - np.array(((wish.cpu_milli,), (wish.memory_kib,)))
         after = np.empty((len(rows), ways))
-        after[:] = cards[:, None]
+        after[:] = valuation.nodes.cards[rows][:, None]
         if wish.parts:
             cost, tie = self._ways(valuation, wish, rows)
             after -= cost
-            never = cost >= _FAR >> _SHIFT
-            np.minimum(cost, _FAR >> _SHIFT, out=cost)
+            never = cost >= FAR >> SHIFT
+            np.minimum(cost, FAR >> SHIFT, out=cost)
             opened = np.arange(ways)
-            if wish.parts >= _LEFT // MILLI:
-                np.minimum(tie, _LEFT - 1, out=tie)
+            if wish.parts >= LEFT // MILLI:
+                np.minimum(tie, LEFT - 1, out=tie)
         else:
             after -= wish.count * UNIT
             cost = np.full((1, 1), wish.count * UNIT)
@@ -338,26 +354,26 @@ class Appraiser:
             tie = np.zeros((1, 1), dtype=np.int64)
         np.maximum(after, 0.0, out=after)
         after /= UNIT
-        amount = valuation.strand.idle(after, left[:, at, None])
-        amount -= valuation.idle[rows][:, None]
+        amount = valuation.nodes.strand.idle(after, left[:, :, None])
+        amount -= valuation.nodes.idle[rows][:, None]
         amount *= UNIT
         np.rint(amount, out=amount)
         amount += cost
-        amount /= _grain(wish)
+        amount /= grain(wish)
         key = np.rint(amount, out=amount).astype(np.int64)
-        key *= _LEFT
+        key *= LEFT
         key += tie
-        key *= _WAYS
+        key *= WAYS
         free = stock.whole[rows][:, None] - opened
         np.maximum(free, 0, out=free)
-        if stock.shape[1] >= _WAYS:
-            np.minimum(free, _WAYS - 1, out=free)
-            opened = np.minimum(opened, _WAYS - 1)
+        if stock.shape[1] >= WAYS:
+            np.minimum(free, WAYS - 1, out=free)
+            opened = np.minimum(opened, WAYS - 1)
         key += free
-        key *= _WAYS
+        key *= WAYS
         key += opened
         if wish.parts:
-            key[never] = _NEVER
+            key[never] = NEVER
         found[at] = key
         return found
 
@@ -380,13 +396,13 @@ class Appraiser:
         else:
             sums = []
             for each in keys:
-                found = np.full((len(each), parts + 1), _FAR, dtype=np.int64)
+                found = np.full((len(each), parts + 1), FAR, dtype=np.int64)
                 found[:, 0] = 0
                 least = np.sort(each, axis=1)[:, :parts]
                 np.cumsum(least, axis=1, out=found[:, 1 : least.shape[1] + 1])
                 sums.append(found)
             together = sums[0][:, ::-1] + sums[1]
-        return together >> _SHIFT, together & (1 << _SHIFT) - 1
+        return together >> SHIFT, together & (1 << SHIFT) - 1
 
     def _keys(self, valuation: _Valuation, wish: Wish, rows: Integers | slice) -> tuple[Integers, Integers]:
         """By card what a part of it is worth, in the higher bits, and what is then left: of cards in the mode, and of
@@ -394,7 +410,7 @@ class Appraiser:
         """
         stock, part, share = self.stock, wish.of_each, self.stock.share_at[wish.share]
         if not stock.classes:
-            nothing = np.full(stock.standing[rows].shape, _FAR, dtype=np.int64)
+            nothing = np.full(stock.standing[rows].shape, FAR, dtype=np.int64)
             return nothing, nothing
         if stock.cut[share]:
             return self._cut_keys(wish, share, rows)
@@ -414,11 +430,11 @@ class Appraiser:
         elif part.milli > MILLI:
             opened[:], fresh[:] = False, False
         else:
-            opened &= key < _FAR
+            opened &= key < FAR
         if mask is not None:
             opened &= mask[rows]
             fresh &= mask[rows]
-        return np.where(opened, key, _FAR), np.where(fresh, self._prefer_made(share, rows, key), _FAR)
+        return np.where(opened, key, FAR), np.where(fresh, self._prefer_made(share, rows, key), FAR)
 
     def _prefer_made(self, share: int, rows: Integers | slice, key: Integers) -> Integers:
         """The keys of whole cards, a little less of those that are in the share's mode already: nothing has to be made
@@ -427,7 +443,7 @@ class Appraiser:
         mine, made = self.stock.made(share), self.stock.made(-1)
         if mine is None or made is None:
             return key
-        return key - (mine[rows] & (key & (1 << _SHIFT) - 1 > 0)) + (made[rows] & ~mine[rows] & (key < _FAR))
+        return key - (mine[rows] & (key & (1 << SHIFT) - 1 > 0)) + (made[rows] & ~mine[rows] & (key < FAR))
 
     def _cut_keys(self, wish: Wish, share: int, rows: Integers | slice) -> tuple[Integers, Integers]:
         """`_keys` of partitions: what a card loses of what may still come."""
@@ -439,18 +455,18 @@ class Appraiser:
             stock.mask(wish),
         )
         rules, demand, part = stock.rules[share], self._lessons.profiles(wish.share), wish.of_each
-        worth = self._valuation().listed
+        worth = self._valuation().cards.listed
 
         def key(klass: int, use: Use) -> int:
             rule = rules[klass]
             after = rule.after(use, part) if rule.knows(use) else None
             if after is None:
-                return _FAR
+                return FAR
             loss = rule.loss(use, part, demand)
             if loss is not None:
                 return _loss_key(loss)
             base, left = klass * (CARD + 1), rule.left_milli(after)
-            return (worth[base + rule.left_milli(use)] - worth[base + left] << _SHIFT) + left
+            return (worth[base + rule.left_milli(use)] - worth[base + left] << SHIFT) + left
 
         whole = np.array([key(klass, UNUSED) for klass in range(len(rules))], dtype=np.int64)
         # Faces of other shares are no uses that this one's rules know; they are masked out below.
@@ -460,9 +476,9 @@ class Appraiser:
         if mask is not None:
             opened &= mask[rows]
             fresh &= mask[rows]
-        faces = np.array(cut or [_FAR], dtype=np.int64)[np.where(mode == share, face, 0)]
+        faces = np.array(cut or [FAR], dtype=np.int64)[np.where(mode == share, face, 0)]
         fresh_keys = self._prefer_made(share, rows, whole[klass])
-        return np.where(opened, faces, _FAR), np.where(fresh, fresh_keys, _FAR)
+        return np.where(opened, faces, FAR), np.where(fresh, fresh_keys, FAR)
 
     def _table(self, valuation: _Valuation, wish: Wish, share: int) -> tuple[Integers, list[int]]:
         """By class and thousandths left the key of a card; a part that is larger than what is left by that measure, and
@@ -473,21 +489,21 @@ class Appraiser:
         exact = not _heavy(part) and not self.stock.heavy
         offers = self._lessons.offers(wish)
         at = (exact, offers, sizes)
-        found = valuation.keys.get(at)
+        found = valuation.cards.keys.get(at)
         if found is None:
-            if len(valuation.keys) >= TABLES:
-                valuation.keys.clear()
+            if len(valuation.cards.keys) >= TABLES:
+                valuation.cards.keys.clear()
             tables = []
             for klass, size in enumerate(sizes):
-                worth = valuation.worth[klass * (CARD + 1) : (klass + 1) * (CARD + 1)]
+                worth = valuation.cards.worth[klass * (CARD + 1) : (klass + 1) * (CARD + 1)]
                 if offers:
                     worth = held_worth(offers[klass])
                 left = np.arange(CARD + 1)
                 after = np.maximum(left - size, 0)
-                table = (worth - worth[after] << _SHIFT) + after
-                tables.append(np.where(left < size, _FAR, table) if exact else table)
+                table = (worth - worth[after] << SHIFT) + after
+                tables.append(np.where(left < size, FAR, table) if exact else table)
             together = np.concatenate(tables)
-            found = valuation.keys[at] = together, together.tolist()
+            found = valuation.cards.keys[at] = together, together.tolist()
         return found
 
     def _total(self, valuation: _Valuation, wish: Wish, costs: Integers) -> Integers:
@@ -496,8 +512,9 @@ class Appraiser:
         total = costs
         if lessons.several and (ways or wish.count):
             size = stock.shape[1]
-            openings = range(1, ways + 1) if ways else (wish.count,)
-            table = reservation(stock.spread, lessons.several, size, tuple([min(each, size) for each in openings]))
+            # No wish takes parts of more cards than a node has.
+            openings = tuple(range(1, ways + 1)) if ways else (min(wish.count, size),)
+            table = reservation(stock.spread, lessons.several, size, openings)
             if table is not None:
                 total = costs.copy()
                 for at, row in enumerate(_cost(table), 1 if ways else 0):
@@ -508,16 +525,16 @@ class Appraiser:
             total = total.copy()
             for opened in range(total.shape[1]):
                 if stock.in_mode[stock.share_at[wish.share]] + opened > limit:
-                    total[:, opened] = _NEVER
+                    total[:, opened] = NEVER
         if lessons.restricted:
             groups = self._groups
-            free: Floats = np.bincount(groups.of, valuation.cards, groups.number).astype(float)
+            free: Floats = np.bincount(groups.of, valuation.nodes.cards, groups.number).astype(float)
             parts = groups.parts(lessons.restricted) / lessons.total
             scarce = _cost(scarcity(free, groups.allowed, parts) * lessons.worth(wish) * (UNIT // CARD))
             total = total + scarce[groups.of][:, None]
         return total
 
-    def _columns(self, valuation: _Valuation, wish: Wish, position: int, way: int) -> tuple[int, ...]:
+    def _columns(self, valuation: _Valuation, wish: Wish, kept: _Costs, position: int, way: int) -> tuple[int, ...]:
         """The cards of a choice, of equal ones the first."""
         stock = self.stock
         if not wish.parts:
@@ -533,7 +550,7 @@ class Appraiser:
             standing, place, _ = stock.node(position)
             mask = stock.mask(wish)
             may = None if mask is None else mask[position].tolist()
-            return (_cheapest(standing, place, may, *self._scale(valuation, wish))[way][1],)
+            return (cheapest(standing, place, may, self._best(valuation, wish, kept).scale)[way][1],)
         opened, fresh = self._keys(valuation, wish, slice(position, position + 1))
         chosen = np.argsort(opened[0], kind="stable")[: wish.parts - way].tolist()
         chosen += np.argsort(fresh[0], kind="stable")[:way].tolist()
@@ -574,28 +591,12 @@ class _Groups:
         return np.array(found, dtype=float)
 
 
-def _cheapest(
-    standing: Sequence[int], place: Sequence[int], may: Sequence[bool] | None, table: Sequence[int], share: int
-) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Key and column of the best card in the mode for a part of one, and of the best whole one; `_FAR` for none."""
-    opened = fresh = (_FAR, 0)
-    for column, card in enumerate(standing):
-        if (card == 1 or card == share) and (may is None or may[column]):
-            key = table[place[column]]
-            if card == 1:
-                if key < fresh[0]:
-                    fresh = (key, column)
-            elif key < opened[0]:
-                opened = (key, column)
-    return opened, fresh
-
-
 def _loss_key(loss: int) -> int:
     """The key of a card that is cut into partitions: what it loses, and by how much less than a grain in place of what
     is left.
     """
     grains, rest = divmod(loss, GRAIN)
-    return grains * GRAIN << _SHIFT | rest * (_LEFT - 1) // GRAIN
+    return grains * GRAIN << SHIFT | rest * (LEFT - 1) // GRAIN
 
 
 def _heavy(part: Part) -> bool:
@@ -603,14 +604,9 @@ def _heavy(part: Part) -> bool:
     return bool(part.units or part.clients or part.profile)
 
 
-def _grain(wish: Wish) -> int:
-    """In what costs are compared."""
-    return GRAIN if wish.count else FINE
-
-
 def _cost(amount: Floats) -> Integers:
     """Millionths in the place of the cost in a key."""
-    found: Integers = np.rint(amount / GRAIN).astype(np.int64) * _TIE
+    found: Integers = np.rint(amount / GRAIN).astype(np.int64) * TIE
     return found
 
 

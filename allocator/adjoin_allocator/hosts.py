@@ -41,6 +41,14 @@ class Rooms:
         self.full: NDArray[np.bool_] = np.zeros(len(index.views), dtype=bool)
         self.cpu_milli: NDArray[np.int64] = np.zeros(len(index.views), dtype=np.int64)
         self.memory_bytes: NDArray[np.int64] = np.zeros(len(index.views), dtype=np.int64)
+        self._calm: dict[bool, NDArray[np.bool_] | None] = {}
+        """What `calm` says of asks that say what they need of a host, and of others; as long as that is so."""
+
+    def load(self, position: int, busy: bool, full: bool) -> None:
+        """Whether most of a node is in use, and requested, now."""
+        if self.busy.item(position) != busy or self.full.item(position) != full:
+            self.busy[position], self.full[position] = busy, full
+            self._calm.clear()
 
     def suffices(self, ask: HostAsk) -> NDArray[np.bool_]:
         """By position whether one replica more has room."""
@@ -53,8 +61,11 @@ class Rooms:
         """Nodes that are not loaded; None when that tells none apart. What a pod needs beside its devices is known of
         an ask that says so: then requests are a question of room alone.
         """
-        loaded = self.busy if ask != NOTHING else self.busy | self.full
-        return None if loaded.all() or not loaded.any() else ~loaded
+        alone = ask != NOTHING
+        if alone not in self._calm:
+            loaded = self.busy if alone else self.busy | self.full
+            self._calm[alone] = None if loaded.all() or not loaded.any() else ~loaded
+        return self._calm[alone]
 
     def count(self, position: int, ask: HostAsk) -> int:
         """How many replicas more have room on a node; `UNLIMITED` for any number."""
@@ -127,20 +138,18 @@ class Hosts:
             self.watcher(name)
 
     def _put(self, rooms: Rooms, position: int, name: str, node: Node | None) -> None:
+        if node is None:
+            rooms.cpu_milli[position] = rooms.memory_bytes[position] = UNLIMITED
+            rooms.load(position, busy=False, full=False)
+            return
         cpu, memory = self._claimed.get(name, (0, 0))
-        rooms.cpu_milli[position] = (
-            UNLIMITED if node is None or node.cpu_milli is None else node.cpu_milli - node.cpu_used_milli - cpu
-        )
-        rooms.memory_bytes[position] = (
-            UNLIMITED
-            if node is None or node.memory_bytes is None
-            else node.memory_bytes - node.memory_used_bytes - memory
-        )
-        rooms.busy[position] = node is not None and (
-            most(node.cpu_load_milli, node.cpu_milli) or most(node.memory_load_bytes, node.memory_bytes)
-        )
-        rooms.full[position] = node is not None and (
-            most(node.cpu_used_milli + cpu, node.cpu_milli) or most(node.memory_used_bytes + memory, node.memory_bytes)
+        cpu, memory = cpu + node.cpu_used_milli, memory + node.memory_used_bytes
+        rooms.cpu_milli[position] = UNLIMITED if node.cpu_milli is None else node.cpu_milli - cpu
+        rooms.memory_bytes[position] = UNLIMITED if node.memory_bytes is None else node.memory_bytes - memory
+        rooms.load(
+            position,
+            busy=most(node.cpu_load_milli, node.cpu_milli) or most(node.memory_load_bytes, node.memory_bytes),
+            full=most(cpu, node.cpu_milli) or most(memory, node.memory_bytes),
         )
 
 

@@ -193,6 +193,13 @@ class Ledger:
             if entry.parts:
                 yield claim, entry.replica, entry.parts, entry.back
 
+    def hands_and_parts(
+        self, pool: str, position: int
+    ) -> Iterator[tuple[Claim, PlacedReplica, int, tuple[tuple[int, PlacedShare], ...], bool]]:
+        """Both at once: what each replica holds whole, and parts of which devices."""
+        for claim, entry in self._hands.get((pool, position), ()):
+            yield claim, entry.replica, entry.mask, entry.parts, entry.back
+
     def users(self, pool: str, position: int) -> Iterator[tuple[Claim, PlacedReplica, int]]:
         """Which replicas of the snapshot's claims have what of a node, whole or a part of it; the oldest first."""
         hands = self._hands.get((pool, position), ())
@@ -208,7 +215,8 @@ class Ledger:
         ledger = self.pools[pool]
         assert mask & ~ledger.free[position] == 0, "a device is given that is not free"
         self._journal.append((ledger, position, mask, _Move.TAKE, host, ledger.version, None))
-        ledger.give(position, mask, add=True)
+        if mask:
+            ledger.give(position, mask, add=True)
         if host != NOTHING:
             self.hosts.add(ledger.index.views[position].name, host, 1)
 
@@ -303,15 +311,16 @@ class Ledger:
         return cost
 
     def cost_since(self, mark: int) -> Cost | None:
-        """What everything that was given away since `mark` costs; None when something was taken back as well, or parts
-        were given.
-        """
+        """What everything that was given away since `mark` costs; None when something was taken back as well."""
         cost: Cost = {}
         for ledger, position, devices, move, _, _, share in self._journal[mark:]:
-            if move is not _Move.TAKE or share is not None:
+            if move is not _Move.TAKE:
                 return None
-            here = self.holders[ledger.index.pool.name].cost(position, devices)
-            cost = added(cost, here) if cost else here
+            holders = self.holders[ledger.index.pool.name]
+            # Of a part the number of its device stands in place of a mask.
+            here = holders.cost(position, devices) if share is None else holders.cost(position, 0, ((devices, share),))
+            if here:
+                cost = added(cost, here) if cost else here
         return cost
 
     def accounts(self, pool: str) -> Accounts:
@@ -333,10 +342,11 @@ class Ledger:
             if share is not None:
                 back, add = move is _Move.VACATE_BACK, move is not _Move.TAKE
                 self.parts.hold(ledger.index.pool.name, position, mask, share, back, add)
-            elif move in (_Move.HUSH, _Move.UNHUSH):
+            elif move is _Move.HUSH or move is _Move.UNHUSH:
                 self.parts.hush(ledger.index.pool.name, position, mask, -1 if move is _Move.HUSH else 1)
-            elif move in (_Move.TAKE, _Move.GIVE_BACK):
-                ledger.give(position, mask, add=move is _Move.GIVE_BACK)
+            elif move is _Move.TAKE or move is _Move.GIVE_BACK:
+                if mask:
+                    ledger.give(position, mask, add=move is _Move.GIVE_BACK)
             else:
                 _vacate(ledger, position, mask, move, add=True)
             ledger.version = version
@@ -494,9 +504,11 @@ class Ledger:
             self._hush(claim, entry, 1)
             self.holders[pool].enter(claim, entry.replica, entry.position, entry.mask, entry.back, entry.parts)
         if not claim.deleting:
-            lost = self.conflicts.get(claim.uid, ())
-            present = {replica.index for replica in claim.placed if replica.index not in lost}
-            missing = tuple(index for index in claim.members if index not in present)
+            missing = tuple(claim.members)
+            if claim.placed:
+                lost = self.conflicts.get(claim.uid, ())
+                present = {replica.index for replica in claim.placed if replica.index not in lost}
+                missing = tuple([index for index in missing if index not in present])
             if missing:
                 self.lacking[claim.uid] = missing
         self._trade(claim, wanted, 1)
@@ -554,6 +566,8 @@ def _doubled(replica: PlacedReplica) -> bool:
 
 def _repeats(claim: Claim) -> bool:
     """Whether its status says something twice."""
+    if not claim.placed:
+        return False
     indexes = {replica.index for replica in claim.placed}
     return len(indexes) < len(claim.placed) or any(map(_doubled, claim.placed))
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from adjoin_allocator.acceptance import refusal
 from adjoin_allocator.alternatives import most_wanted
-from adjoin_allocator.card_rules import UNUSED
+from adjoin_allocator.card_rules import UNUSED, Use
 from adjoin_allocator.cel import Selector
 from adjoin_allocator.fractions import Appraiser
 from adjoin_allocator.hosts import Hosts, Rooms
@@ -77,6 +77,8 @@ class _Card:
     back: int = 0
     held: dict[PlacedShare, int] = field(default_factory=dict)
     """Which parts, with how often."""
+    told: tuple[Stock, tuple[int, Use] | None] | None = None
+    """What a stock makes of them, if it was asked since they last changed."""
 
     @property
     def state(self) -> bool | None:
@@ -243,22 +245,29 @@ class Parts:
         """Somebody holds a part of a device, or no longer does."""
         parts, sign = self._pools[pool], 1 if add else -1
         key = (position, bit)
-        card = parts.cards.setdefault(key, _Card())
+        card = parts.cards.get(key)
+        if card is None:
+            card = parts.cards[key] = _Card()
         before = card.state
         card.users += sign
         card.back += sign * back
-        if card.state != before:
+        card.told = None
+        now = card.state
+        if now is not before:
             if before is not None:
                 parts.masks.divide(position, 1 << bit, before, add=False)
-            if card.state is not None:
-                parts.masks.divide(position, 1 << bit, card.state, add=True)
-        times = card.held.get(share, 0) + sign
-        if times:
-            card.held[share] = times
-        else:
-            del card.held[share]
+            if now is not None:
+                parts.masks.divide(position, 1 << bit, now, add=True)
         if not card.users:
             del parts.cards[key]
+        elif add and card.users == 1:
+            card.held[share] = 1
+        else:
+            times = card.held.get(share, 0) + sign
+            if times:
+                card.held[share] = times
+            else:
+                del card.held[share]
         parts.masks.touch()
         for side in parts.sides.values():
             side.changed.add(position)
@@ -442,7 +451,10 @@ def _row(parts: _PoolParts, side: _Side, stock: Stock, rooms: Rooms, position: i
         for column, bit in enumerate(columns):
             card = parts.cards.get((position, bit))
             if card is not None:
-                used += _used(card, stock, (position, column), bool(offered >> bit & 1))
+                if card.told is None or card.told[0] is not stock:
+                    card.told = (stock, _used(card, stock, (position, column)))
+                if (told := card.told[1]) is not None:
+                    used.append((column, *told, bool(offered >> bit & 1)))
     made: tuple[tuple[int, int], ...] = ()
     if parts.modes:
         bound = masks.bound(position)
@@ -462,13 +474,16 @@ def _row(parts: _PoolParts, side: _Side, stock: Stock, rooms: Rooms, position: i
     return free, tuple(used), min(cpu, NO_LIMIT), NO_LIMIT if memory >= NO_LIMIT else memory // _KIB, lent
 
 
-def _used(card: _Card, stock: Stock, place: tuple[int, int], usable: bool) -> Iterator[Used]:
-    """What is in use of a card, if a share of the pool divides it: of two, should there be two, the first one."""
+def _used(card: _Card, stock: Stock, place: tuple[int, int]) -> tuple[int, Use] | None:
+    """What is in use of a card, if a share of the pool divides it, and which: of two, should there be two, the first
+    one.
+    """
     mode = min((at for share in card.held if (at := stock.share_at.get(share.name)) is not None), default=None)
-    if mode is not None:
-        name = stock.shares[mode].name
-        mine = [(share, times) for share, times in card.held.items() if share.name == name]
-        yield place[1], mode, stock.rules[mode][stock.klass.item(place)].use(mine), usable
+    if mode is None:
+        return None
+    name = stock.shares[mode].name
+    mine = [(share, times) for share, times in card.held.items() if share.name == name]
+    return mode, stock.rules[mode][stock.klass.item(place)].use(mine)
 
 
 def _alike(index: PoolIndex, kind: str) -> tuple[bool, bool]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from heapq import nsmallest
 
 from adjoin_allocator.model import Claim, ClaimUID, PlacedShare
 from adjoin_allocator.place import Ask, Placer
@@ -71,7 +72,7 @@ def _first(placer: Placer, ask: Ask, ahead: Sequence[Ask], shares: Sequence[_Sha
     if len(before) > AHEAD:
         return None
     ledger = placer.ledger
-    for held in shares[:TRIES]:
+    for held in shares:
         mark = ledger.checkpoint()
         for position, mask in held.wholes:
             (ledger.give_back if held.given else ledger.vacate)(ask.pool, position, mask)
@@ -92,31 +93,39 @@ def _held(placer: Placer, ask: Ask, mine: ClaimUID | None, given: Given, back: b
     found: dict[tuple[ClaimUID, bool], _Share] = {}
 
     def of(claim: Claim, now: bool) -> _Share:
-        return found.setdefault((claim.uid, now), _Share(claim, back, now))
+        known = found.get((claim.uid, now))
+        if known is None:
+            known = found[claim.uid, now] = _Share(claim, back, now)
+        return known
 
     ledger = placer.ledger
-    for position in _positions(placer, ask):
-        for claim, replica, mask, going in ledger.hands(ask.pool, position):
-            again = going and not claim.deleting and replica.index in claim.members
-            if claim.uid != mine and going is back and mask and not again:
-                of(claim, False).wholes.append((position, mask))
-        for claim, replica, parts, going in ledger.part_hands(ask.pool, position):
-            again = going and not claim.deleting and replica.index in claim.members
-            if claim.uid != mine and going is back and not again:
-                of(claim, False).parts.extend((position, bit, share) for bit, share in parts)
+    for position in _positions(placer, ask, back):
+        for claim, replica, mask, parts, going in ledger.hands_and_parts(ask.pool, position):
+            if going is not back or claim.uid == mine or not (mask or parts):
+                continue
+            if going and not claim.deleting and replica.index in claim.members:
+                continue
+            share = of(claim, False)
+            if mask:
+                share.wholes.append((position, mask))
+            share.parts += [(position, bit, part) for bit, part in parts]
         for claim, mask, parts in given.get((ask.pool, position), ()):
             if claim.uid != mine:
                 whole = mask & ~sum({1 << bit for bit, _ in parts})
                 if whole:
                     of(claim, True).wholes.append((position, whole))
                 of(claim, True).parts.extend((position, bit, share) for bit, share in parts)
-    return sorted(found.values(), key=lambda held: held.amount)
+    return nsmallest(TRIES, found.values(), key=lambda held: held.amount)
 
 
-def _positions(placer: Placer, ask: Ask) -> Iterator[int]:
-    index, shares = placer.ledger.pools[ask.pool].index, placer.ledger.parts.shares
+def _positions(placer: Placer, ask: Ask, back: bool) -> Iterator[int]:
+    """Open nodes with cards that the ask could have parts of; with `back` only those where anything comes back."""
+    ledger, shares = placer.ledger.pools[ask.pool], placer.ledger.parts.shares
+    index = ledger.index
     wanted = [(request, shares[request.share.name]) for request in ask.requests if request.share]
-    for position, view in enumerate(index.views):
+    some = sorted(ledger.returning | placer.ledger.parts.returning(ask.pool)) if back else range(len(index.views))
+    for position in some:
+        view = index.views[position]
         if position not in index.closed and any(
             view.eligible(request.kind, request.selectors) & view.eligible(share.kind, share.selectors)
             for request, share in wanted

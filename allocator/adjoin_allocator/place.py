@@ -8,7 +8,7 @@ nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +19,7 @@ from adjoin_allocator.demand import Demand
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Fitter, Form, Obstacle
 from adjoin_allocator.hosts import NOTHING, Rooms
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.model import Affinity, Claim, DeviceName, HostAsk, Pool, Request
+from adjoin_allocator.model import Affinity, Claim, DeviceName, HostAsk, PlacedShare, Pool, Request
 from adjoin_allocator.nodes import Nodes, Question, Sort, State
 from adjoin_allocator.scores import Scores
 from adjoin_allocator.states import States
@@ -35,6 +35,8 @@ class Ask:
         question: What decides which devices are eligible.
         host: What the replica's pod needs beside its devices.
         portions: By device name the least that a device costs, where that is less than a whole one.
+        parts: By request what is held of a device when a part of it is given; None for whole ones.
+        divides: Whether there are parts.
     """
 
     pool: str
@@ -45,6 +47,13 @@ class Ask:
     profile: Profile = Profile.BALANCED
     host: HostAsk = NOTHING
     portions: tuple[tuple[str, int], ...] = ()
+    parts: tuple[PlacedShare | None, ...] = field(init=False)
+    divides: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        parts = tuple([None if request.share is None else request.share.placed for request in self.requests])
+        object.__setattr__(self, "parts", parts)
+        object.__setattr__(self, "divides", any(parts))
 
     @property
     def signature(self) -> Signature:

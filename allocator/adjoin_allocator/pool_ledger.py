@@ -301,10 +301,11 @@ class PoolLedger:
 
     def tidy(self) -> None:
         """Between decisions: gives up what is mostly made of states that are no more, or not asked for any more."""
-        for key, buckets in list(self._buckets.items()):
-            buckets.idle += 1
-            if buckets.idle > IDLE:
-                del self._buckets[key]
+        if self._buckets:
+            for key, buckets in list(self._buckets.items()):
+                buckets.idle += 1
+                if buckets.idle > IDLE:
+                    del self._buckets[key]
         if self._current is not None and self._current.stale:
             self._current = States(self._current.classes, map(self.masks, range(len(self.free))))
             self._moved.clear()
@@ -347,12 +348,13 @@ class PoolLedger:
             del layer[position]
         self.touch()
         back = self._claims_back.get(position, 0) | self._others_back.get(position, 0)
-        held = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0) | back
+        held = self._claims.get(position, 0) | self._others.get(position, 0) | self._given.get(position, 0)
         if self._divided or self._divided_back:
             back |= self._divided_back.get(position, 0)
-            held |= self.divided(position)
+            held |= self._divided.get(position, 0)
         if self._lent:
             held |= self._lent.get(position, 0)
+        held |= back
         before = self._held.get(position, (0, 0))
         if before == (held, back):
             if self.watcher is not None:

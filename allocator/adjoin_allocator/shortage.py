@@ -101,13 +101,12 @@ def share_flaw(request: Request, share: Share) -> str | None:
     if request.all_devices:
         return f"request {request.name} asks for parts of all devices; how many parts is said with count"
     told = f"request {request.name} asks for"
-    said = {
-        "slots": ask.slots is not None,
-        "memory and compute": ask.memory_bytes is not None or ask.compute_milli is not None,
-        "profile": bool(ask.profile),
-    }
     fitting = _ASKED.get(share.mode, "")
-    for field, given in said.items():
+    for field, given in (
+        ("slots", ask.slots is not None),
+        ("memory and compute", ask.memory_bytes is not None or ask.compute_milli is not None),
+        ("profile", bool(ask.profile)),
+    ):
         if given and field != fitting:
             instead = f"ask for {fitting} instead" if fitting else "leave it out"
             return f"{told} {field} of DeviceShare {share.name}, whose mode is {share.mode}; {instead}"

@@ -222,6 +222,9 @@ class _Places:
 def path(old: Claims, new: Claims) -> list[Edit] | None:
     """The edits that lead from one collection to another, or None when none are known."""
     mark = old.mark
+    if new.history and new.history[-1].before is mark:
+        # The new one is the old one's next: so it is mostly.
+        return [new.history[-1]]
     back: list[Edit] = []
     # Back from the old one, mark by mark, until the new one comes from there.
     for edit in (*reversed(old.history), None):

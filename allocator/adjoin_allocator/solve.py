@@ -110,7 +110,9 @@ def plan(snapshot: Snapshot, now: float, memo: Memo | None = None) -> Plan:
     for pool in ledger.pools.values():
         shapes |= pool.index.shapes
     stats = Stats(run.served, run.states, len(shapes), run.batch.struck)
-    return Plan(settled(run.answers(), snapshot, ledger), pools, preempted, stats)
+    answers = settled(run.answers(), snapshot, ledger)
+    run.close()
+    return Plan(answers, pools, preempted, stats)
 
 
 @dataclass(slots=True, eq=False)
@@ -203,7 +205,9 @@ class _Run:
             served = self.arbiter.serve(unit)
             if served.placements:
                 placements += served.placements
-                made = next((one for one in (attempt, *cheaper) if one.made is served.placements), None)
+                made = attempt if attempt.made is served.placements else None
+                if made is None and cheaper:
+                    made = next((one for one in cheaper if one.made is served.placements), None)
                 if made is not None and made.found is not None:
                     self.batch.placed(*made.found)
                 if wanted is not None:
@@ -305,6 +309,9 @@ class _Run:
 
     def improve(self) -> None:
         """Looks at all claims together when each is served."""
+        if not self._waiting and self.batch.idle:
+            self.improved = True
+            return
         for waiting in self._waiting:
             # What waits for its quota, or for what is held for it, waits for no better arrangement.
             known = waiting.limit or waiting.reasons or waiting.nominated
@@ -488,6 +495,14 @@ class _Run:
         if len(nominated) == len(waiting.nominated):
             return waiting
         return replace(waiting, nominated=nominated, reasons=waiting.reasons if nominated else ())
+
+    def close(self) -> None:
+        """Lets go of what refers back to the run, so that its memory is used again by the next one: at once, and not
+        when cycles are looked for.
+        """
+        self._units.clear()
+        self._waiting.clear()
+        del self.batch
 
     def pools(self) -> Mapping[str, PoolPlan]:
         """Every pool after the decision. What is held but free counts as reserved."""

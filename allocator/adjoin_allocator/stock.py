@@ -7,7 +7,7 @@ row a node and a column a card, and a log of the rows that changed. Nothing here
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ class Wish:
         cpu_milli: Thousandths of a core.
         memory_kib: Host memory, rounded up.
         apart: Cards whose holders want quiet neighbours will not do.
+        parts: From how many cards parts are taken.
     """
 
     count: int
@@ -48,11 +49,10 @@ class Wish:
     cpu_milli: int = 0
     memory_kib: int = 0
     apart: bool = False
+    parts: int = field(init=False, compare=False, repr=False)
 
-    @property
-    def parts(self) -> int:
-        """From how many cards parts are taken."""
-        return 0 if self.part is None else 1 if self.together else self.count
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parts", 0 if self.part is None else 1 if self.together else self.count)
 
     @property
     def of_each(self) -> Part:
@@ -168,7 +168,13 @@ class Stock:
             self.in_mode[share] -= 1
             self.heavy -= use[0] > 0 or use[2] > 0
         place = [klass * (MILLI + 1) + each for klass, each in zip(classes, left, strict=True)]
-        self.standing[position], self.place[position] = standing, place
+        stood, were = self._cards[position]
+        for column, (stands, at) in enumerate(zip(standing, place, strict=True)):
+            # Of a node one or two cards change at once.
+            if stands != stood[column]:
+                self.standing[position, column] = stands
+            if at != were[column]:
+                self.place[position, column] = at
         self._cards[position] = (standing, place)
         self._stale.add(position)
         whole, known = free.bit_count(), before[0].bit_count()

@@ -19,7 +19,7 @@ from adjoin_allocator.cost import BALANCED, ISLAND_SCOPES, LOAD_UNIT, Part, Sign
 from adjoin_allocator.demand import Demand, Stake
 from adjoin_allocator.fit import STATE_LIMIT, Fit, Misfit, Obstacle
 from adjoin_allocator.fractions import Appraiser
-from adjoin_allocator.model import Request, ShareAsk
+from adjoin_allocator.model import PlacedShare, Request
 from adjoin_allocator.nodes import NodeView, Sort, State
 from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.sharing import MILLI
@@ -45,7 +45,7 @@ def best(placer: Placer, ask: Ask, effort: Effort, demand: Demand = ()) -> Spot 
     kind, wish = parts.wish(ask.pool, ask.requests, ask.host)
     appraiser = parts.appraiser(ask.pool, kind)
     lone = simple(placer, ask, kind)
-    if any(request.share is not None for request in ask.requests):
+    if ask.divides:
         for among, apart in _considerate(placer, ask):
             trial = Effort(effort.states, None if effort.known is None else set(effort.known))
             rather = replace(wish, apart=apart)
@@ -92,7 +92,7 @@ def _priced_at_all(placer: Placer, ask: Ask) -> bool:
     if not placer.ledger.parts.prices(ask.pool):
         return False
     counted = placer.ledger.pools[ask.pool].index.counted
-    return not counted or any(request.share is not None for request in ask.requests)
+    return not counted or ask.divides
 
 
 def simple(placer: Placer, ask: Ask, kind: str) -> bool:
@@ -311,8 +311,8 @@ def _sort(placer: Placer, ask: Ask, view: NodeView, eligible: tuple[int, ...], p
 def grant(placer: Placer, ask: Ask, spot: Spot) -> None:
     """Takes a spot."""
     ledger = placer.ledger
-    for bit, share in _parts_of(ask, spot):
-        ledger.take_part(ask.pool, spot.position, bit, share.placed)
+    for bit, share in _parts_of(ask, spot) if ask.divides else ():
+        ledger.take_part(ask.pool, spot.position, bit, share)
         if ask.profile is Profile.LATENCY:
             ledger.hush(ask.pool, spot.position, bit, add=True)
     ledger.take(ask.pool, spot.position, _whole(ask, spot), ask.host)
@@ -322,18 +322,18 @@ def take_back(placer: Placer, ask: Ask, spot: Spot) -> None:
     """Takes back what `grant` gave."""
     ledger = placer.ledger
     for bit, share in _parts_of(ask, spot):
-        ledger.give_back_part(ask.pool, spot.position, bit, share.placed)
+        ledger.give_back_part(ask.pool, spot.position, bit, share)
         if ask.profile is Profile.LATENCY:
             ledger.hush(ask.pool, spot.position, bit, add=False)
     ledger.give_back(ask.pool, spot.position, _whole(ask, spot), ask.host)
 
 
-def _parts_of(ask: Ask, spot: Spot) -> Iterator[tuple[int, ShareAsk]]:
+def _parts_of(ask: Ask, spot: Spot) -> Iterator[tuple[int, PlacedShare]]:
     """Each card that a spot takes parts of, as often as it does."""
-    for request, mask in zip(ask.requests, spot.fit.masks, strict=True):
-        if request.share is not None:
+    for request, share, mask in zip(ask.requests, ask.parts, spot.fit.masks, strict=True):
+        if share is not None:
             for bit in bits(mask):
-                yield from [(bit, request.share)] * copies(request)
+                yield from [(bit, share)] * copies(request)
 
 
 def _whole(ask: Ask, spot: Spot) -> int:

@@ -94,9 +94,10 @@ class Lessons:
         demand.changed.clear()
         for at, move in moves:
             parts = demand.wishes[at].parts
-            for tally, size in zip(self._tallies, self._sizes[at], strict=True) if parts else ():
-                if size:
-                    tally.add(size, move * parts)
+            if parts:
+                for tally, size in zip(self._tallies, self._sizes[at], strict=True):
+                    if size:
+                        tally.add(size, move * parts)
         prices = tuple([tally.prices() for tally in self._tallies])
         if prices != self.prices:
             self.prices = prices
@@ -206,8 +207,7 @@ class Lessons:
 
     def _conclude(self) -> None:
         total = self.total
-        cpu, memory = self._cpu.need(total, self._squares), self._memory.need(total, self._squares)
         # Equal needs stay the same object, and are then compared without a look.
-        self.cpu = self.cpu if cpu == self.cpu else cpu
-        self.memory = self.memory if memory == self.memory else memory
+        self.cpu = self._cpu.need(total, self._squares, self.cpu)
+        self.memory = self._memory.need(total, self._squares, self.memory)
         self.several = {count: each / total for count, each in self._several.items() if each}

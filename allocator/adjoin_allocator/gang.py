@@ -20,11 +20,12 @@ no gang, as many as fit.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.card_seats import CardSeats
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fabric import FabricTree
@@ -95,10 +96,10 @@ def is_gang(claim: Claim) -> bool:
     return bool(claim.affinity) and any(line.over_gang for line in claim.affinity)
 
 
-def gang_flaw(pool: Pool, claim: Claim) -> str | None:
-    """Why what a claim says of its members cannot be read against its pool, or None when it can."""
+def gang_flaws(pool: Pool, claim: Claim) -> Iterator[str]:
+    """Why what a claim says of its members cannot be read against its pool: all that is wrong with it."""
     if not is_gang(claim):
-        return None
+        return
     levels = [level.name for level in pool.fabric]
     fabric = claim.fabric
     asked = [("required", fabric.required), ("preferred", fabric.preferred)]
@@ -106,15 +107,14 @@ def gang_flaw(pool: Pool, claim: Claim) -> str | None:
     for field_name, level in asked:
         if level and level not in levels:
             listed = ", ".join(levels) or "none"
-            return f"fabric.{field_name} names level {level}, which pool {pool.name} does not have (it has: {listed})"
+            yield f"fabric.{field_name} names level {level}, which pool {pool.name} does not have (it has: {listed})"
     if fabric.segment is not None and (fabric.segment.size < 1 or not fabric.segment.level):
-        return "fabric.segment must have a level and a size of at least 1"
+        yield "fabric.segment must have a level and a size of at least 1"
     if claim.gang_min is not None and not 1 <= claim.gang_min <= claim.size:
-        return f"gang.minReplicas is {claim.gang_min}, which is not between 1 and its {claim.size} replicas"
+        yield f"gang.minReplicas is {claim.gang_min}, which is not between 1 and its {counted(claim.size, 'replica')}"
     for line in claim.affinity:
         if line.over_gang and line.scope is not None:
-            return f"affinity with scope {line.scope} is over the gang, which only attributes can be"
-    return None
+            yield f"affinity with scope {line.scope} is over the gang, which only attributes can be"
 
 
 def gang_of(placer: Placer, claim: Claim, asks: Sequence[Ask], missing: Sequence[int]) -> Gang:

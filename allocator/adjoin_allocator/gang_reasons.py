@@ -27,7 +27,7 @@ from adjoin_allocator.model import Affinity, Claim, Fabric
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.seats import SeatMemo
-from adjoin_allocator.shortage import share_refusal, shortage, smaller_parts
+from adjoin_allocator.shortage import share_refusals, shortage, smaller_parts
 from adjoin_allocator.terms import SCOPES, Policy, Standing
 
 NAMED = 3
@@ -59,7 +59,7 @@ class Desk:
             asks = tuple(
                 self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile)
                 for way in ways(claim.requests)
-                if share_refusal(claim, way, parts.shares, parts.refusal) is None
+                if not share_refusals(claim, way, parts.shares, parts.refusal)
             )
         present = {one.index for one in claim.placed if one.index not in gang.missing}
         return gang_of(self.placer, claim, asks, [at for at in claim.members if at not in present])

@@ -34,32 +34,42 @@ _TRIES = 8
 """How many smaller amounts are tried."""
 
 
-def share_refusal(
+def share_refusals(
     claim: Claim, requests: Sequence[Request], shares: Mapping[str, Share], refusal: Callable[[Share], str]
-) -> Reason | None:
-    """Why the parts that one way of serving a claim asks for are not even looked for; `refusal` says why a share cannot
-    split the devices that it selects.
+) -> tuple[Reason, ...]:
+    """Why the parts that one way of serving a claim asks for are not even looked for: one reason for each request of
+    which that is so, in their order. `refusal` says why a share cannot split the devices that it selects.
     """
-    for request in requests:
-        if request.share is None:
-            continue
-        name, share = request.share.name, shares.get(request.share.name)
-        if share is None:
-            return Reason(Code.SHARE_UNAVAILABLE, 0, f"there is no DeviceShare {name}")
-        why = _elsewhere(claim.pool, request, share)
-        if why is not None:
-            return Reason(Code.SHARE_UNAVAILABLE, 0, why)
-        why = share_flaw(request, share)
-        if why is not None:
-            return Reason(Code.INVALID_CLAIM, 0, why)
-        refused = share.refusal or refusal(share)
-        if refused:
-            return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {refused}")
-        if not isolates(share.mode, request.isolation):
-            told = f"request {request.name} asks for isolation {request.isolation}"
-            return Reason(
-                Code.ISOLATION_UNAVAILABLE, 0, f"{told}, {share.mode} of DeviceShare {name} is {ISOLATION[share.mode]}"
-            )
+    found = (_share_refusal(claim, request, shares, refusal) for request in requests)
+    # Several requests may ask the same share in vain.
+    return tuple(dict.fromkeys(reason for reason in found if reason is not None))
+
+
+def _share_refusal(
+    claim: Claim, request: Request, shares: Mapping[str, Share], refusal: Callable[[Share], str]
+) -> Reason | None:
+    """Why one request's parts are not looked for. What is wrong with the request is not asked of a share that has
+    nothing to do with it.
+    """
+    if request.share is None:
+        return None
+    name, share = request.share.name, shares.get(request.share.name)
+    if share is None:
+        return Reason(Code.SHARE_UNAVAILABLE, 0, f"there is no DeviceShare {name}")
+    why = _elsewhere(claim.pool, request, share)
+    if why is not None:
+        return Reason(Code.SHARE_UNAVAILABLE, 0, why)
+    why = share_flaw(request, share)
+    if why is not None:
+        return Reason(Code.INVALID_CLAIM, 0, why)
+    refused = share.refusal or refusal(share)
+    if refused:
+        return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {refused}")
+    if not isolates(share.mode, request.isolation):
+        told = f"request {request.name} asks for isolation {request.isolation}"
+        return Reason(
+            Code.ISOLATION_UNAVAILABLE, 0, f"{told}, {share.mode} of DeviceShare {name} is {ISOLATION[share.mode]}"
+        )
     return None
 
 

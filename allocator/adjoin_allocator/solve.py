@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 
+from adjoin_allocator.alternatives import WAYS, count_ways, ways
 from adjoin_allocator.arbiter import Arbiter
 from adjoin_allocator.attempts import Attempt, GangAttempt, Stepwise
 from adjoin_allocator.batch import Batch
@@ -30,7 +31,7 @@ from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fabric import Fabrics
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
-from adjoin_allocator.gang import gang_flaw, gang_of, is_gang
+from adjoin_allocator.gang import gang_flaws, gang_of, is_gang
 from adjoin_allocator.gang_quota import affordable_parts
 from adjoin_allocator.gang_reasons import Desk, explain_gang, incomplete
 from adjoin_allocator.hosts import NOTHING
@@ -48,7 +49,7 @@ from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.settling import settled
-from adjoin_allocator.shortage import less_isolation, less_of, share_refusal, shortage
+from adjoin_allocator.shortage import less_isolation, less_of, share_refusals, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant
 from adjoin_allocator.tenancy import Cost, least_cost
@@ -170,10 +171,10 @@ class _Run:
         if claim.uid not in self._turns:
             self.served += 1
             self._turns[claim.uid] = self.served
-        asks = self._read(claim)
-        if isinstance(asks, Reason):
-            self._add(ClaimPlan(uid=claim.uid, reasons=(asks,)))
-            if asks.code is Code.ISOLATION_UNAVAILABLE:
+        asks, refused = self._read(claim)
+        if refused:
+            self._add(ClaimPlan(uid=claim.uid, reasons=refused))
+            if all(reason.code is Code.ISOLATION_UNAVAILABLE for reason in refused):
                 self._strict.append(claim)
             return
         early = self._early.get(claim.uid, {})
@@ -249,7 +250,7 @@ class _Run:
             # A quota decides claim by claim.
             if pool is None or pool.objective is not Objective.THROUGHPUT or pool.tenants or is_gang(claim):
                 continue
-            if not isinstance(self._read(claim), Reason) and not any(request.first_of for request in claim.requests):
+            if not self._read(claim)[1] and not any(request.first_of for request in claim.requests):
                 ask = self.placer.ask(pool, claim.requests, claim.affinity, claim.host, claim.profile)
                 units = by_pool.setdefault(claim.pool, [])
                 units += ((claim, index, ask) for index in self.ledger.lacking[claim.uid])
@@ -354,34 +355,36 @@ class _Run:
             demand = self._rounds[pool] = self.ledger.markets.get(pool, Market()).open()
         return demand
 
-    def _read(self, claim: Claim) -> tuple[Ask, ...] | Reason:
-        """The ways of serving a claim that are looked for, or why it is not even looked at."""
+    def _read(self, claim: Claim) -> tuple[tuple[Ask, ...], tuple[Reason, ...]]:
+        """The ways of serving a claim that are looked for; or all reasons why it is not even looked at: first what is
+        wrong with the claim, then with its shares, then with its pool.
+        """
         if claim.hold is not None:
-            return Reason(Code(claim.hold.code), 0, claim.hold.message)
+            return (), (Reason(Code(claim.hold.code), 0, claim.hold.message),)
         pool = self.snapshot.pools.get(claim.pool)
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
-            return Reason(Code.POOL_NOT_FOUND, 0, named)
+            return (), (Reason(Code.POOL_NOT_FOUND, 0, named),)
         reading = self.placer.read(pool, claim)
-        why = reading.flaw or gang_flaw(pool, claim)
-        if why is not None:
-            return Reason(Code.INVALID_CLAIM, 0, why)
-        asks = reading.asks
-        if reading.divides:
-            # One way is enough: a claim is refused when parts keep all of its ways from being looked for.
-            refused = [self._refused(claim, way) for way in reading.ways]
-            if refused[0] is not None and None not in refused:
-                return refused[0]
-            if any(refused):
-                asks = tuple(ask for ask, why in zip(asks, refused, strict=True) if why is None)
+        asks, choices = reading.asks, reading.ways
+        why = [Reason(Code.INVALID_CLAIM, 0, flaw) for flaw in (*reading.flaws, *gang_flaws(pool, claim))]
+        if reading.flaws and count_ways(claim.requests) <= WAYS:
+            choices = ways(claim.requests)
+        if reading.divides or reading.flaws:
+            # One way is enough: parts are in the way of a claim when they keep all of its ways from being looked for.
+            refused = [self._refused(claim, way) for way in choices]
+            if refused and all(refused):
+                why += dict.fromkeys(reason for each in refused for reason in each)
+            elif asks and any(refused):
+                asks = tuple(ask for ask, each in zip(asks, refused, strict=True) if not each)
         if pool.unavailable:
             nodes = len(self.ledger.pools[claim.pool].index.views)
-            return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
-        return asks
+            why.append(Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}"))
+        return asks, tuple(why)
 
-    def _refused(self, claim: Claim, way: Sequence[Request]) -> Reason | None:
+    def _refused(self, claim: Claim, way: Sequence[Request]) -> tuple[Reason, ...]:
         """Why one way of serving a claim is not even looked for."""
-        return share_refusal(claim, way, self.snapshot.shares, self.ledger.parts.refusal)
+        return share_refusals(claim, way, self.snapshot.shares, self.ledger.parts.refusal)
 
     def place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         """Gives a replica the devices of a spot."""

@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.holders import Holding, preempts
 from adjoin_allocator.holds import Held, Holds
 from adjoin_allocator.hosts import NOTHING as NO_HOST
@@ -566,7 +567,8 @@ class Arbiter:
                         coming |= shape.rivals(holding.touched) & mask
             waiting += coming.bit_count()
         late = [since for since in names.values() if since is not None and self._now - since >= STUCK]
-        message = f"{waiting} of {total} devices that are held for it are still being released"
+        meant = f"{counted(total, 'device')} that {'is' if total == 1 else 'are'} held for it"
+        message = f"{waiting} of {meant} {'is' if waiting == 1 else 'are'} still being released"
         if names:
             message += f" by {', '.join(sorted(names))}"
         if late:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adjoin_allocator.alternatives import ways
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.cost import Mode
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
@@ -107,12 +108,13 @@ class _Teller:
             more = len(gang.missing) - NAMED
             what = f"members {lost}" + (f" and {more} more have" if more > 0 else " have")
             what = f"member {lost} has" if len(gang.missing) == 1 else what
-            message = f"{present} of {claim.size} members are in place, {what} no place"
+            are = "is" if present == 1 else "are"
+            message = f"{present} of {counted(claim.size, 'member')} {are} in place, {what} no place"
         else:
-            wanted = f"{self.needed} members"
+            wanted = counted(self.needed, "member")
             if self.needed < claim.size:
-                wanted = f"at least {self.needed} members"
-            message = f"{outcome.most} of {wanted} fit"
+                wanted = f"at least {wanted}"
+            message = f"{outcome.most} of {wanted} {'fits' if self.needed == 1 else 'fit'}"
             level = tree.level(claim.fabric.required)
             if level != WHOLE and outcome.most and outcome.shortage is not None:
                 message += f", {tree.told(level, outcome.shortage.domain)} has most: {outcome.most}"
@@ -182,7 +184,7 @@ class _Teller:
                 )
         what, where = self._condition(fabric)
         whole = desk.ask(gang, WhatIf(spare=self._empty()))
-        wanted = "needs 1 more member" if gang.held else f"needs {self.needed} members"
+        wanted = "needs 1 more member" if gang.held else f"needs {counted(self.needed, 'member')}"
         if whole.most >= self.needed:
             message = f"{wanted} {what}, "
             message += f"{where} has most free: {self.outcome.most}" if self.outcome.most else "no place has one free"
@@ -253,14 +255,14 @@ class _Teller:
                 yield Reason(
                     Code.ATTRIBUTE_MISSING,
                     self.outcome.nodes,
-                    f"{line.attribute} missing on {lacking} of {total} candidates, which all members must "
+                    f"{line.attribute} missing on {lacking} of {counted(total, 'candidate')}, which all members must "
                     + ("share" if line.policy is Policy.MATCH else "differ in"),
                 )
             how = "one value" if line.policy is Policy.MATCH else "a value of its own"
             yield Reason(
                 Code.TOPOLOGY_UNSATISFIED,
                 self.outcome.nodes,
-                f"needs {self.needed} members with {how} of {line.attribute}, at most {most} can be had",
+                f"needs {counted(self.needed, 'member')} with {how} of {line.attribute}, at most {most} can be had",
             )
 
     # What is not free now
@@ -292,7 +294,7 @@ class _Teller:
             why = [f"{index.views[at].name} {index.closed[at][1]}" for at in sorted(shut)]
             yield Reason(Code.NODE_UNAVAILABLE, len(shut), f"would fit, but {_listed(why)}")
         if self.gang.claim.host != NOTHING and self.desk.ask(self.gang, WhatIf(hosts_count=False)).most >= self.needed:
-            message = f"needs {self.needed} members, hosts have CPU and memory for {self.outcome.most}"
+            message = f"needs {counted(self.needed, 'member')}, hosts have CPU and memory for {self.outcome.most}"
             yield Reason(Code.HOST_RESOURCES, self.outcome.nodes, message)
 
     # Too little in the whole pool
@@ -314,26 +316,27 @@ class _Teller:
         sorts = desk.placer.nodes.sorts(ledger.index, ask.question)
         short_of: dict[Code, list[str]] = {}
         enough: list[str] = []
+        members = counted(self.needed, "member")
         for place, request in enumerate(ask.requests):
             free = sum(seats.supply(key, 0)[place] * len(positions) for key, positions in groups)
             wanted = self.needed * request.count
             if request.share is not None:
                 wanted = self.needed if request.same_device else wanted
                 if free < wanted:
-                    told = f"needs {wanted} parts of {request.kind} for {self.needed} members, {free} can be had"
+                    told = f"needs {counted(wanted, 'part')} of {request.kind} for {members}, {free} can be had"
                     short_of.setdefault(Code.SHARE_UNAVAILABLE, []).append(told)
-                enough.append(f"{free} parts of {request.kind}")
+                enough.append(f"{counted(free, 'part')} of {request.kind}")
                 continue
             total = sum(sorts[at].eligible[place].bit_count() for _, positions in groups for at in positions)
             if free < wanted:
-                told = f"needs {wanted} {request.name} for {self.needed} members, {free} of {total} free"
+                told = f"needs {wanted} {request.name} for {members}, {free} of {total} free"
                 short_of.setdefault(Code.INSUFFICIENT_DEVICES, []).append(told)
             enough.append(f"{free} {request.name}")
         nodes = len(ledger.index.views)
         for code, told_short in short_of.items():
             yield Reason(code, nodes, ", ".join(told_short))
         if not short_of:
-            message = f"{' and '.join(enough)} free, but together on nodes only for {most} of {self.needed} members"
+            message = f"{' and '.join(enough)} free, but together on nodes only for {most} of {members}"
             yield Reason(Code.FRAGMENTED, self.outcome.nodes, message)
 
     def _blocked(self, ask: Ask) -> Reason | None:
@@ -357,7 +360,7 @@ class _Teller:
 
 
 def _counted(word: str) -> Callable[[int, list[str]], str]:
-    return lambda devices, names: f"{devices} {word} devices on {_listed(names)}"
+    return lambda devices, names: f"{counted(devices, f'{word} device')} on {_listed(names)}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -439,7 +442,7 @@ def _fewer_members(gang: Gang, outcome: Outcome) -> Iterator[Edit]:
         words = f"fits with gang.minReplicas {outcome.most} instead of {claim.gang_min}"
         yield words, replace(claim, gang_min=outcome.most)
     else:
-        words = f"fits with {outcome.most} replicas instead of {claim.size}"
+        words = f"fits with {counted(outcome.most, 'replica')} instead of {claim.size}"
         yield words, replace(claim, replicas=outcome.most, gang_min=outcome.most)
 
 

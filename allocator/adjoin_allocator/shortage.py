@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from adjoin_allocator.amounts import cores, needed, size
+from adjoin_allocator.amounts import cores, counted, needed, size
 from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.explain import missing
 from adjoin_allocator.hosts import NOTHING
@@ -173,12 +173,12 @@ def _host(placer: Placer, ask: Ask) -> Reason:
     short = []
     if not any(cpu >= asked.cpu_milli for cpu, _ in left):
         most = max((cpu for cpu, _ in left), default=0)
-        short.append(f"needs {cores(asked.cpu_milli)} CPUs, best node has {cores(max(0, most))} left")
+        short.append(f"needs {cores(asked.cpu_milli)} CPU, best node has {cores(max(0, most))} left")
     if not any(memory >= asked.memory_bytes for _, memory in left):
         most = max((memory for _, memory in left), default=0)
         short.append(f"needs {needed(asked.memory_bytes)} of host memory, best node has {size(max(0, most))} left")
     count = sum(cpu < asked.cpu_milli or memory < asked.memory_bytes for cpu, memory in left)
-    wanted = f"needs {cores(asked.cpu_milli)} CPUs and {needed(asked.memory_bytes)} beside its devices"
+    wanted = f"needs {cores(asked.cpu_milli)} CPU and {needed(asked.memory_bytes)} memory beside its devices"
     message = ", ".join(short) or f"{wanted}, no node with the devices has that left"
     return Reason(Code.HOST_RESOURCES, count, message)
 
@@ -259,7 +259,7 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     if stock.shares[at].mode in AMOUNTS:
         sums = f"{size(together[0])} and {together[1]}m are"
     elif each.units and not each.milli:
-        sums = f"{together[0]} {unit_word(stock.shares[at], together[0])} are"
+        sums = f"{together[0]} {unit_word(stock.shares[at], together[0])} {'is' if together[0] == 1 else 'are'}"
     if sums and together[0] >= each.units * wish.parts and together[1] >= each.milli * wish.parts:
         message = f"{told}: {sums} free on {int(mine.sum())} {kind}, but not together"
         yield Reason(Code.FRAGMENTED, nodes, message)
@@ -281,7 +281,8 @@ def _scattered(
     # What is not there of a layout is in use, wherever it lies.
     if stock.shares[at].layout or not any(memory <= free[0] and compute <= free[1] for memory, compute in needs):
         return
-    words = f"{free[0]} memory slices are free on {int(mine.sum())} {request.kind}, but not together"
+    is_free = f"{counted(free[0], 'memory slice')} {'is' if free[0] == 1 else 'are'} free"
+    words = f"{is_free} on {int(mine.sum())} {request.kind}, but not together"
     blocker = "" if request.count > 1 else _blocker(placer, ask, request, stock, at, mine, part)
     yield Reason(Code.FRAGMENTED, int(mine.any(axis=1).sum()), f"request {request.name}: {words}{blocker}")
 

@@ -23,6 +23,7 @@ from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.holdings import evicted_since, hopeless, is_released, read_evictions, read_nominated, read_placed
 from adjoin.inventory import Inventory, asked_pool, own_tenant
 from adjoin.modes import ModesReader
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.model import (
     Claim,
     ClaimHold,
@@ -276,7 +277,8 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
         hold = ClaimHold(Code.SUSPENDED, "it is suspended: spec.suspend is true")
     elif (failure := hopeless(facts)) is not None:
         said = f": {failure['message']}" if failure.get("message") else ""
-        text = f"hook {failure.get('hook')} failed on {failure.get('count')} sets of devices for replica"
+        sets = counted(int(failure.get("count") or 0), "set")
+        text = f"hook {failure.get('hook')} failed on {sets} of devices for replica"
         where = f"{failure.get('index')}, last on {failure.get('node')}"
         hold = ClaimHold(Code.QUARANTINED, f"{text} {where}{said}; a change of the claim's spec begins anew")
     released = is_released(facts)

@@ -354,7 +354,7 @@ def changed(snapshot: Snapshot, words: str) -> Snapshot:
         claim = replace(claim, affinity=(make.required(scope, "gpu"),))
     elif words.startswith("fits with gang.minReplicas "):
         claim = replace(claim, gang_min=int(level))
-    elif " replicas instead of " in words:
+    elif " replicas instead of " in words or " replica instead of " in words:
         number = int(words.split()[2])
         claim = replace(claim, replicas=number, gang_min=number)
     elif words.startswith(("fits without M", "fits without D")):
@@ -461,7 +461,7 @@ def too_many_selectors() -> Snapshot:
             nothing_free,
             Code.INSUFFICIENT_DEVICES,
             "needs 4 gpu for 2 members, 2 of 8 free",
-            "fits with 1 replicas",
+            "fits with 1 replica",
             id="few",
         ),
         pytest.param(in_pieces, Code.FRAGMENTED, "best node has 1 free", "fits with count 1", id="pieces"),
@@ -494,10 +494,10 @@ def too_many_selectors() -> Snapshot:
             id="segments",
         ),
         pytest.param(
-            on_their_way_back, Code.DEVICE_RELEASING, "being released on n1", "fits with 1 replicas", id="back"
+            on_their_way_back, Code.DEVICE_RELEASING, "being released on n1", "fits with 1 replica", id="back"
         ),
-        pytest.param(unhealthy, Code.UNHEALTHY, "1 unhealthy devices on n1", "fits with 1 replicas", id="unhealthy"),
-        pytest.param(cordoned, Code.NODE_UNAVAILABLE, "n1 is cordoned", "fits with 1 replicas", id="cordoned"),
+        pytest.param(unhealthy, Code.UNHEALTHY, "1 unhealthy device on n1", "fits with 1 replica", id="unhealthy"),
+        pytest.param(cordoned, Code.NODE_UNAVAILABLE, "n1 is cordoned", "fits with 1 replica", id="cordoned"),
         pytest.param(
             no_rail, Code.ATTRIBUTE_MISSING, f"{RAIL} missing on 4 of 4 candidates", "fits without Match", id="no rail"
         ),

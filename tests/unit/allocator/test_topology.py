@@ -543,7 +543,7 @@ def test_nvlinked_gpus_of_two_root_complexes_meet_pcie_scopes_as_a_set() -> None
         pytest.param(
             text(2, 1, {}),
             ("0000:01:00.0",),
-            "the list of GPUs beside it has 1 entries, the matrix 2 GPU rows",
+            "the list of GPUs beside it has 1 entry, the matrix 2 GPU rows",
             id="list of GPUs too short",
         ),
     ],

@@ -68,6 +68,8 @@ class Arbiter:
         self._done: dict[ClaimUID, set[int]] = {}
         """By claim the replicas that this decision has placed."""
         self._blocked: dict[tuple[object, ...], Reason | None] = {}
+        self.loosened: set[str] = set()
+        """Pools in which something that was held at first is held for nobody any more."""
         self.lenders = Lenders(placer, self._holds, self.accounts, now)
         promised = [claim for claim in placer.ledger.waiting if claim.nominated]
         for claim in sorted(promised, key=lambda claim: (_created(claim, now), claim.uid)):
@@ -297,7 +299,8 @@ class Arbiter:
         self.accounts(held.pool).promise(held.claim.tenant, held.cost, -1)
 
     def _freed(self, held: Held) -> None:
-        """What was found hopeless may no longer be so."""
+        """What was found hopeless may no longer be so, and who has been served might have had it."""
+        self.loosened.add(held.pool)
         self._hopeless.clear()
         self._field(held.pool).touched += held.meant
 

@@ -316,7 +316,7 @@ class _Run:
                     for index in self.ledger.lacking[claim.uid]
                     if index not in placed
                 )
-        changed = self.batch.improve()
+        changed = self.batch.improve(self.arbiter.loosened)
         anew = {units[0].claim.uid for units in changed}
         self._waiting = [waiting for waiting in self._waiting if waiting.claim.uid not in anew]
         for units in changed:
@@ -336,11 +336,13 @@ class _Run:
         for uid, gap in self.batch.gaps.items():
             if uid in self._plans:
                 self._plans[uid] = replace(self._plans[uid], gap=gap)
-        self._serve_again({units[0].claim.pool for units in changed})
+        self._serve_again({units[0].claim.pool for units in changed} | self.arbiter.loosened)
         self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
 
     def _serve_again(self, pools: Collection[str]) -> None:
-        """Serves once more who waits in pools where others have moved: what these have left may do. Nobody moves."""
+        """Serves once more who waits in pools where others have moved, or where something is held no longer: what came
+        free may do. Nobody moves.
+        """
         self.improved = True
         again = [each for each in self._waiting if each.claim.pool in pools and not each.nominated and not each.limit]
         self._waiting = [each for each in self._waiting if each not in again]

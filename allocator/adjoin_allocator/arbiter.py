@@ -166,7 +166,7 @@ class Arbiter:
         others = [held for held in self._holds.of(pool) if held.claim is not claim and held.taken]
         if not others:
             return None
-        key = (unit.asks, claim.uid if not unit.single else "", len(others))
+        key = (unit.asks, claim.uid if not unit.single else "", tuple(map(id, others)))
         if key not in self._blocked:
             mark = self._ledger.checkpoint()
             self._holds.open(others)

@@ -409,7 +409,8 @@ class _Run:
         for found_waiting in self._waiting:
             waiting = self._as_it_stands(found_waiting)
             gang, mark = waiting.gang, self.ledger.checkpoint()
-            own = self.arbiter.lift(waiting.claim)
+            # What is held for a claim is free to it alone.
+            own = waiting.claim.uid if self.arbiter.lift(waiting.claim) else ""
             answer: tuple[tuple[Reason, ...], str | None] = ((), waiting.remedy)
             # What a gang that has places already could have besides is not asked here.
             held = None if waiting.reasons or (gang and waiting.placements) else self.arbiter.blocked(waiting.unit)
@@ -427,7 +428,13 @@ class _Run:
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host, own)
+                key = (
+                    waiting.claim.pool,
+                    waiting.claim.requests,
+                    waiting.claim.affinity,
+                    waiting.claim.host,
+                    own and waiting.claim.uid,
+                )
                 found = known.get(key)
                 if found is None:
                     found = self._why(waiting, ahead)

@@ -24,7 +24,7 @@ from adjoin_allocator.fit import STATE_LIMIT, relaxed
 from adjoin_allocator.gang import AS_IT_IS, Outcome, WhatIf, arrange, gang_of, seats_of
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.members import Gang
-from adjoin_allocator.model import Affinity, Claim, Fabric
+from adjoin_allocator.model import Affinity, Claim, Fabric, Request
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.seats import SeatMemo
@@ -36,6 +36,10 @@ NAMED = 3
 
 Edit = tuple[str, Claim]
 """The change in words, and the claim with it."""
+
+
+Affordable = Callable[[tuple[Request, ...], int], bool]
+"""Whether a tenant's quota allows so many members more that ask this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,8 +70,10 @@ class Desk:
         return gang_of(self.placer, claim, asks, [at for at in claim.members if at not in present])
 
 
-def explain_gang(desk: Desk, gang: Gang) -> tuple[tuple[Reason, ...], str | None]:
-    """The reasons, the most actionable first (there is always one), and the nearest change."""
+def explain_gang(
+    desk: Desk, gang: Gang, affordable: Affordable = lambda *_: True
+) -> tuple[tuple[Reason, ...], str | None]:
+    """The reasons, the most actionable first (there is always one), and the nearest change that is affordable."""
     outcome = desk.ask(gang)
     nodes = len(desk.tree.index.views)
     if outcome.limit:
@@ -77,7 +83,7 @@ def explain_gang(desk: Desk, gang: Gang) -> tuple[tuple[Reason, ...], str | None
     found = list(dict.fromkeys(teller.causes()))
     if gang.claim.gang_min is not None or not found:
         found.append(teller.incomplete())
-    return tuple(found), nearest_gang(desk, gang, outcome)
+    return tuple(found), nearest_gang(desk, gang, outcome, affordable)
 
 
 def incomplete(desk: Desk, gang: Gang) -> Reason:
@@ -371,13 +377,13 @@ def _listed(names: Sequence[str]) -> str:
 # The nearest change
 
 
-def nearest_gang(desk: Desk, gang: Gang, outcome: Outcome) -> str | None:
+def nearest_gang(desk: Desk, gang: Gang, outcome: Outcome, affordable: Affordable = lambda *_: True) -> str | None:
     """`fits with fabric.required block instead of rack`, or None when no such change helps. The claim with the change
     is planned in the same ledger to prove it.
     """
     for words, claim in _edits(desk, gang, outcome):
         changed = desk.edited(gang, claim)
-        if desk.ask(changed).most >= changed.least:
+        if affordable(claim.requests, changed.least) and desk.ask(changed).most >= changed.least:
             return words
     return None
 

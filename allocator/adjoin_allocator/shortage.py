@@ -30,6 +30,9 @@ from adjoin_allocator.terms import ShareMode
 Answer = tuple[tuple[Reason, ...], str | None]
 """Reasons, the most actionable first, and the nearest change."""
 
+Affordable = Callable[[tuple[Request, ...]], bool]
+"""Whether a tenant's quota allows a replica that asks this."""
+
 _TRIES = 8
 """How many smaller amounts are tried."""
 
@@ -149,16 +152,18 @@ _ASKED = {
 """What parts are asked for by; functions are all alike."""
 
 
-def shortage(placer: Placer, ask: Ask) -> Answer | None:
-    """Why there is no place, as far as parts and hosts are to blame."""
+def shortage(placer: Placer, ask: Ask, affordable: Affordable = lambda _: True) -> Answer | None:
+    """Why there is no place, as far as parts and hosts are to blame, and the nearest change with which the tenant could
+    afford it.
+    """
     if not any(request.share is not None for request in ask.requests):
         return None
     if ask.host != NOTHING and fits(placer, replace(ask, host=NOTHING)):
-        return (_host(placer, ask),), _less_host(placer, ask)
+        return (_host(placer, ask),), _less_host(placer, ask) if affordable(ask.requests) else None
     found = [reason for request in ask.requests if request.share for reason in _parts(placer, ask, request)]
     if not found:
         found.append(Reason(Code.FRAGMENTED, _nodes(placer, ask), "no node has all parts and devices together"))
-    return tuple(found), less_of(placer, ask)
+    return tuple(found), less_of(placer, ask, affordable)
 
 
 def _nodes(placer: Placer, ask: Ask) -> int:
@@ -333,11 +338,11 @@ def _mine(stock: Stock, at: int, wish: Wish, closed: bool = False) -> Booleans:
     return found
 
 
-def less_of(placer: Placer, ask: Ask) -> str | None:
+def less_of(placer: Placer, ask: Ask, affordable: Affordable = lambda _: True) -> str | None:
     """Which smaller part would fit: `fits with memory 18022Mi instead of 40Gi in request gpu`."""
     pool = placer.ledger.pools[ask.pool].index.pool
     for words, requests in smaller_parts(placer, ask):
-        if fits(placer, placer.ask(pool, requests, ask.affinity, ask.host, ask.profile)):
+        if affordable(requests) and fits(placer, placer.ask(pool, requests, ask.affinity, ask.host, ask.profile)):
             return words
     return None
 

@@ -52,7 +52,7 @@ from adjoin_allocator.settling import settled
 from adjoin_allocator.shortage import less_isolation, less_of, share_refusals, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant
-from adjoin_allocator.tenancy import Cost, least_cost
+from adjoin_allocator.tenancy import Cost
 from adjoin_allocator.terms import Objective, ReplicaState
 from adjoin_allocator.units import Served, Unit
 from adjoin_allocator.waitfor import given_to
@@ -326,7 +326,7 @@ class _Run:
             self.arbiter.rebook(claim, placements)
             self._plans.pop(claim.uid, None)
             if missing:
-                over = self.arbiter.over_quota(claim, least_cost(claim.requests, asks[0].portions))
+                over = self.arbiter.over_quota(claim, self.arbiter.least(claim))
                 unit = self._units[claim.uid]
                 self._waiting.append(
                     _Waiting(claim, asks, placements, unit, False, reasons=over.reasons, remedy=over.remedy)
@@ -433,15 +433,17 @@ class _Run:
                     waiting.claim.requests,
                     waiting.claim.affinity,
                     waiting.claim.host,
-                    own and waiting.claim.uid,
+                    own,
+                    self.arbiter.rooms(waiting.claim),
                 )
                 found = known.get(key)
                 if found is None:
                     found = self._why(waiting, ahead)
                 elif found[1] is not None and waits(found[1]):
                     whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
-                    less = (less_of(self.placer, ask) for ask in waiting.asks)
-                    found = (found[0], changed(self.placer, whole) or next(filter(None, less), None))
+                    allowed = self._allowed(waiting.claim)
+                    less = (less_of(self.placer, ask, allowed) for ask in waiting.asks)
+                    found = (found[0], changed(self.placer, whole, allowed) or next(filter(None, less), None))
                 known[key] = found
                 # What would fit but for the quota is not what would make it fit.
                 answer = (found[0], self._affordable(waiting) if waiting.reasons else found[1])
@@ -469,16 +471,13 @@ class _Run:
             return
         shares = self.snapshot.shares
         words = less_isolation(self.placer, claim, shares, lambda requests: self._refused(claim, requests))
-        if words is not None and not self.arbiter.accounts(claim.pool).short(claim.tenant, least_cost(claim.requests)):
+        if words is not None and self.arbiter.affordable(claim, claim.requests):
             self._plans[claim.uid] = replace(self._plans[claim.uid], nearest=words)
 
     def _affordable(self, waiting: _Waiting) -> str | None:
         """Which smaller claim would have a place, and within its tenant's quota; that of today fits neither."""
-        accounts, tenant = self.arbiter.accounts(waiting.claim.pool), waiting.claim.tenant
         whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
-        return changed(
-            self.placer, whole, lambda requests: not accounts.short(tenant, least_cost(requests, accounts.portions))
-        )
+        return changed(self.placer, whole, self._allowed(waiting.claim))
 
     def _given_back(self, waiting: _Waiting, ahead: Sequence[Ask]) -> str | None:
         """Which tenant would have to give back what it borrows; nobody who waits before, or is of it, may take that."""
@@ -542,7 +541,10 @@ class _Run:
             claim.placed,
             hosts,
         )
-        return ledger.remembered(key, lambda: explain_gang(desk, left))
+        return ledger.remembered(
+            (key, self.arbiter.rooms(claim)),
+            lambda: explain_gang(desk, left, lambda *asked: self.arbiter.affordable(claim, *asked)),
+        )
 
     def _rest(self, gang: Gang, placements: Sequence[Placement]) -> tuple[Desk, Gang]:
         """What is left of a gang beside those that were placed just now, and where to ask about it."""
@@ -561,13 +563,24 @@ class _Run:
         asks, claim = waiting.asks, waiting.claim
         # A claim that has nothing is in nobody's way.
         mine = claim.uid if claim.placed or waiting.placements else None
-        key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
-        return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
+        hosts = self.ledger.hosts.version if claim.host != NOTHING else 0
+        key = (asks, frozenset(ahead), mine, hosts, self.arbiter.rooms(claim))
+        return self.ledger.pools[claim.pool].remembered(
+            key, lambda: self._reasoned(asks, ahead, mine, self._allowed(claim))
+        )
+
+    def _allowed(self, claim: Claim) -> Callable[[tuple[Request, ...]], bool]:
+        """Whether a claim's tenant could have one more replica that asks this."""
+        return lambda requests: self.arbiter.affordable(claim, requests)
 
     def _reasoned(
-        self, asks: tuple[Ask, ...], ahead: Sequence[Ask], mine: ClaimUID | None
+        self,
+        asks: tuple[Ask, ...],
+        ahead: Sequence[Ask],
+        mine: ClaimUID | None,
+        affordable: Callable[[tuple[Request, ...]], bool],
     ) -> tuple[tuple[Reason, ...], str | None]:
-        short = [shortage(self.placer, ask) for ask in asks]
+        short = [shortage(self.placer, ask, affordable) for ask in asks]
         found = reasons(diagnose(self.placer, asks[0])) if short[0] is None else short[0][0]
         if len(asks) > 1:
             first, *others = found
@@ -578,9 +591,9 @@ class _Run:
         placed |= {uid: plan.placements for uid, plan in self._plans.items()}
         given = given_to(self.placer, ((self.ledger.known(uid), theirs) for uid, theirs in placed.items() if theirs))
         whole = [ask for ask, why in zip(asks, short, strict=True) if why is None]
-        words = nearest(self.placer, whole, ahead, mine, given) if whole else None
+        words = nearest(self.placer, whole, ahead, mine, given, affordable) if whole else None
         told = (
-            nearest_part(self.placer, ask, why[1], ahead, mine, given)
+            nearest_part(self.placer, ask, why[1], ahead, mine, given) if affordable(ask.requests) else why[1]
             for ask, why in zip(asks, short, strict=True)
             if why is not None
         )

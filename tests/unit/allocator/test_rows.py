@@ -171,7 +171,7 @@ def test_order_of_nics_needs_equal_counts(legend: list[str], message: str) -> No
 
 
 def test_nics_of_a_matrix_without_nics_have_no_row() -> None:
-    message = "the matrix has 0 NIC rows, the node has 1 RDMA devices in all pools"
+    message = "the matrix has 0 NIC rows, the node has 1 RDMA device in all pools"
     assert rows(text(1, 0), [gpu("g"), nic("n", rdmaDevice="mlx5_0")]) == message
 
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from adjoin_allocator.appraisal import Floats, Integers, Strand, reservation, scarcity
 from adjoin_allocator.card_rules import UNUSED, CardRule, Use
-from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer
-from adjoin_allocator.sharing import AMOUNTS, MILLI, Part
+from adjoin_allocator.prices import CARD, LINEAR, UNIT, Pricer, held_worth
+from adjoin_allocator.sharing import MILLI, Part
 from adjoin_allocator.stock import Stock, Wish
 from adjoin_allocator.wishes import Demand, Lessons
 
@@ -44,6 +44,9 @@ LOG = 1 << 20
 
 VALUATIONS = 8
 """For how many sets of prices costs are kept."""
+
+TABLES = 512
+"""How many tables of cards are kept for each of these."""
 
 _LEFT = 1 << 13
 """More than the thousandths that are left of all cards of a replica, as far as they are told apart."""
@@ -93,7 +96,7 @@ class _Valuation:
     idle: Floats
     seen: int = 0
     known: dict[tuple[Wish, object], _Costs] = field(default_factory=dict)
-    keys: dict[tuple[int, ...], tuple[Integers, list[int]]] = field(default_factory=dict)
+    keys: dict[object, tuple[Integers, list[int]]] = field(default_factory=dict)
     listed: list[int] = field(init=False)
     """The same as `worth`."""
 
@@ -230,7 +233,8 @@ class Appraiser:
         """By node and number of cards opened the terms of the node alone, with what decides among equals."""
         # What a card loses that is cut into partitions depends on how often which of them are asked for.
         cut = wish.part is not None and self.stock.cut[self.stock.share_at[wish.share]]
-        key = (wish, frozenset(self._lessons.profiles(wish.share).items()) if cut else None)
+        asked = frozenset(self._lessons.profiles(wish.share).items()) if cut else self._lessons.offers(wish)
+        key = (wish, asked)
         log, kept = self.stock.log, valuation.known.get(key)
         if valuation.seen < len(log):
             self._heed(valuation)
@@ -465,32 +469,24 @@ class Appraiser:
         part = wish.of_each
         sizes = tuple(each.size(part) for each in self.stock.rules[share])
         exact = not _heavy(part) and not self.stock.heavy
-        weights = self._weights(part, share)
-        found = valuation.keys.get((exact, weights is None, *sizes))
+        offers = self._lessons.offers(wish)
+        at = (exact, offers, sizes)
+        found = valuation.keys.get(at)
         if found is None:
-            if len(valuation.keys) >= KNOWN // (CARD + 1):
+            if len(valuation.keys) >= TABLES:
                 valuation.keys.clear()
             tables = []
             for klass, size in enumerate(sizes):
                 worth = valuation.worth[klass * (CARD + 1) : (klass + 1) * (CARD + 1)]
-                if weights is not None:
-                    worth = worth * weights[klass] // max(weights)
+                if offers:
+                    worth = held_worth(offers[klass])
                 left = np.arange(CARD + 1)
                 after = np.maximum(left - size, 0)
                 table = (worth - worth[after] << _SHIFT) + after
                 tables.append(np.where(left < size, _FAR, table) if exact else table)
             together = np.concatenate(tables)
-            found = valuation.keys[exact, weights is None, *sizes] = together, together.tolist()
+            found = valuation.keys[at] = together, together.tolist()
         return found
-
-    def _weights(self, part: Part, share: int) -> list[int] | None:
-        """By class what a card of it is worth to who asks for memory: its memory. Else a third of a small card would be
-        dearer than a tenth of a large one, and large ones would be opened for what small ones can hold.
-        """
-        if part.amount is None or self.stock.shares[share].mode not in AMOUNTS:
-            return None
-        weights = [memory for memory, _, _ in self.stock.classes]
-        return weights if len(weights) > 1 and weights[-1] else None
 
     def _total(self, valuation: _Valuation, wish: Wish, costs: Integers) -> Integers:
         """All terms together."""

@@ -13,7 +13,7 @@ the only one, so trying it changes speed and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import gcd
@@ -221,6 +221,14 @@ def _solve(sizes: tuple[int, ...], wanted: Floats) -> Solution:
     worth[CARD] = UNIT
     prices = {size: round(value * scale) for size, value in zip(sizes, values.tolist(), strict=True)}
     return Solution(inverse, Prices(worth, prices), np.abs(inverse).max(axis=0).tolist())
+
+
+def held_worth(parts: Sequence[tuple[int, int]]) -> Worth:
+    """By remainder, 0 to 1000 thousandths, the most that parts are worth which fit into it; of parts size and price."""
+    unit = reduce(gcd, (size for size, _ in parts), CARD)
+    lengths, values = [size // unit for size, _ in parts], [float(price) for _, price in parts]
+    found: Worth = np.rint(knapsack(lengths, values, CARD // unit)).astype(np.int64).repeat(unit)[: CARD + 1]
+    return found
 
 
 def knapsack(lengths: list[int], values: list[float], room: int) -> Floats:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from adjoin_allocator.appraisal import Need, Sums
+from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.prices import CARD, UNIT, Pricer, Prices, Tally
+from adjoin_allocator.sharing import AMOUNTS
 from adjoin_allocator.stock import Stock, Wish
 
 
@@ -76,6 +78,9 @@ class Lessons:
         self.several: dict[int, float] = {}
         self.restricted: dict[int, int] = {}
         self.total = 0
+        self._offers: tuple[tuple[tuple[int, int], ...], ...] = ()
+        self._offered_at = -1
+        """At which version of the demand."""
         self._forget()
         demand.changed.update(range(len(demand.wishes)))
 
@@ -118,6 +123,26 @@ class Lessons:
             found[name] = found.get(name, 0) + 1
         return found
 
+    def offers(self, wish: Wish) -> tuple[tuple[tuple[int, int], ...], ...]:
+        """By class of card sizes of parts in thousandths, ascending, and what each is worth, in millionths of a card of
+        the last class, which is the largest: where a wish is for memory, by which cards of different classes can be
+        compared. A smaller card is then worth what it holds. Empty where nothing is to be compared.
+        """
+        classes, at = self._stock.classes, self._stock.share_at.get(wish.share)
+        amount = wish.part is not None and wish.part.amount is not None
+        if len(classes) < 2 or at is None or not amount or self._stock.shares[at].mode not in AMOUNTS:
+            return ()
+        if self._offered_at != self._version:
+            best: list[dict[int, int]] = [{} for _ in classes]
+            for at, (number, sizes) in enumerate(zip(self._numbers, self._sizes, strict=True)):
+                price = self.prices[-1].price(sizes[-1]) if number and sizes[-1] else 0
+                for size, fits, known in zip(sizes, self._fits(at), best, strict=True) if price else ():
+                    if fits:
+                        known[size] = max(price, known.get(size, 0))
+            self._offers = tuple(tuple(sorted(each.items())) for each in best)
+            self._offered_at = self._version
+        return self._offers
+
     def worth(self, wish: Wish) -> int:
         """What a replica is worth, in thousandths of a card."""
         at = self._demand.find(wish)
@@ -143,6 +168,12 @@ class Lessons:
             return (0,) * len(self._stock.classes)
         # Several parts of one card may be more than a card: no card has that, and it is priced like a whole one.
         return tuple(min(CARD, each.size(wish.of_each)) for each in self._stock.rules[share])
+
+    def _fits(self, at: int) -> list[bool]:
+        """By class of card whether one that is not in use has room for the part of a wish."""
+        wish = self._demand.wishes[at]
+        rules = self._stock.rules[self._stock.share_at[wish.share]]
+        return [rule.after(UNUSED, wish.of_each) is not None for rule in rules]
 
     def _rate(self, wish: Wish, sizes: Sequence[int]) -> int:
         if not wish.parts:

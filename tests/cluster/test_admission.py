@@ -80,9 +80,9 @@ EXPENSIVE = ALL.format("k", ALL.format("l", ALL.format("m", ALL.format("n", "k =
             claim("a-name-that-is-too-long-for-what-is-made-of-it"), ["40"], id="names that make child names too long"
         ),
         pytest.param(
-            claim(requests=[{"name": "gpu", "share": {"name": "s", "slots": 1}}]),
-            ["not supported yet: spec.requests[0].share"],
-            id="a field without behaviour",
+            claim(requests=[{"name": "gpu", "share": {"name": "s", "slots": 1, "profile": "1g.10gb"}}]),
+            ["spec.requests[0].share", "slots", "profile"],
+            id="parts of two modes",
         ),
         pytest.param(
             annotated(device_pool(), default_pool="yes"),

@@ -67,47 +67,53 @@ def machines(example: Path, pools: list[Manifest]) -> list[Manifest]:
 def test_an_example_ends_on_a_cluster_as_its_plan_says(cluster: Installation, example: Path) -> None:
     """Claims that the plan places are placed, equally near, and their pods run; the others wait for the same
     reasons."""
-    plane = cluster.plane
-    objects, expected = load(example), planned(example)
+    plane, objects = cluster.plane, load(example)
     fleet = machines(example, [obj for obj in objects if obj["kind"] == "DevicePool"])
     asyncio.run(create_objects(plane, fleet))
-    asyncio.run(wait_nodes_ready(plane, [obj["metadata"]["name"] for obj in fleet if obj["kind"] == "Node"]))
-    with Recorder(plane) as recorder:
-        plane.kubectl("apply", "-f", example)
+    try:
+        asyncio.run(wait_nodes_ready(plane, [obj["metadata"]["name"] for obj in fleet if obj["kind"] == "Node"]))
+        with Recorder(plane) as recorder:
+            plane.kubectl("apply", "-f", example)
+            try:
+                ends_as_planned(plane, planned(example), example.name)
+            finally:
+                plane.kubectl("delete", "-f", example, "--timeout=120s", timeout=150)
+            eventually(lambda: plane.request("GET", CLAIMS)["items"], lambda left: not left, what="no claim is left")
+            recorder.catch_up()
+        assert recorder.violations() == []
+    finally:
+        for obj in fleet:
+            root, plural, _ = PATHS[obj["kind"]]
+            plane.request("DELETE", f"{root}/{plural}/{obj['metadata']['name']}")
 
-        def seen() -> dict[str, Manifest]:
-            return {
-                claim["metadata"]["name"]: claim.get("status", {}) for claim in plane.request("GET", CLAIMS)["items"]
-            }
 
-        def as_planned(found: dict[str, Manifest]) -> bool:
-            for name, plan in expected.items():
-                status = found.get(name, {})
-                near = sorted(json.dumps(r["locality"], sort_keys=True) for r in plan["replicas"])
-                got = status.get("allocation", {}).get("replicas", [])
-                if sorted(json.dumps(r.get("locality", {}), sort_keys=True) for r in got) != near:
-                    return False
-                if sorted(len(r["devices"]) for r in got) != sorted(len(r["devices"]) for r in plan["replicas"]):
-                    return False
-                if {r["code"] for r in status.get("reasons", [])} != {r["code"] for r in plan["reasons"]}:
-                    return False
-            return True
+def ends_as_planned(plane: ControlPlane, expected: dict[str, Manifest], example: str) -> None:
+    """Waits until claims are as planned and the pods of those that are complete run."""
 
-        eventually(seen, as_planned, what=f"claims of {example.name} as planned: {expected}")
-        complete = {name for name, plan in expected.items() if not plan["reasons"]}
-        eventually(
-            lambda: plane.request("GET", "/api/v1/namespaces/default/pods?labelSelector=adjoin.dev/claim")["items"],
-            lambda pods: all(
-                pod.get("status", {}).get("phase") in ("Running", "Succeeded")
-                for pod in pods
-                if pod["metadata"]["labels"]["adjoin.dev/claim"] in complete
-            ),
-            what="pods of complete claims run",
-        )
-        plane.kubectl("delete", "-f", example, "--timeout=120s", timeout=150)
-        eventually(lambda: plane.request("GET", CLAIMS)["items"], lambda left: not left, what="no claim is left")
-        recorder.catch_up()
-    assert recorder.violations() == []
-    for obj in fleet:
-        root, plural, _ = PATHS[obj["kind"]]
-        plane.request("DELETE", f"{root}/{plural}/{obj['metadata']['name']}")
+    def seen() -> dict[str, Manifest]:
+        return {claim["metadata"]["name"]: claim.get("status", {}) for claim in plane.request("GET", CLAIMS)["items"]}
+
+    def as_planned(found: dict[str, Manifest]) -> bool:
+        for name, plan in expected.items():
+            status = found.get(name, {})
+            near = sorted(json.dumps(r["locality"], sort_keys=True) for r in plan["replicas"])
+            got = status.get("allocation", {}).get("replicas", [])
+            if sorted(json.dumps(r.get("locality", {}), sort_keys=True) for r in got) != near:
+                return False
+            if sorted(len(r["devices"]) for r in got) != sorted(len(r["devices"]) for r in plan["replicas"]):
+                return False
+            if {r["code"] for r in status.get("reasons", [])} != {r["code"] for r in plan["reasons"]}:
+                return False
+        return True
+
+    eventually(seen, as_planned, what=f"claims of {example} as planned: {expected}")
+    complete = {name for name, plan in expected.items() if not plan["reasons"]}
+    eventually(
+        lambda: plane.request("GET", "/api/v1/namespaces/default/pods?labelSelector=adjoin.dev/claim")["items"],
+        lambda pods: all(
+            pod.get("status", {}).get("phase") in ("Running", "Succeeded")
+            for pod in pods
+            if pod["metadata"]["labels"]["adjoin.dev/claim"] in complete
+        ),
+        what="pods of complete claims run",
+    )

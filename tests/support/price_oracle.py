@@ -157,14 +157,37 @@ class Cluster:
             return calm or found
         return found
 
-    def _weight(self, claim: Claim, node: str) -> float:
-        """To who asks for memory a card is worth its memory, the largest of the pool being one. Cards of a node are
-        alike.
+    def _lost(self, claim: Claim, node: str, changed: dict[DeviceID, int]) -> int:
+        """What the cards of a node are worth less. To who asks for memory, where cards differ in it, a card is worth
+        the parts that it holds, at what they are worth on the largest card.
         """
-        if not any(request.share is not None and request.share.memory_bytes for request in claim.requests):
-            return 1.0
-        top = max(card_bytes(card) for given in self.cards.values() for card in given)
-        return card_bytes(self.cards[node][0]) / top if top and self.cards[node] else 1.0
+        memories = sorted({card_bytes(card) for given in self.cards.values() for card in given})
+        if len(memories) < 2 or not any(each.share and each.share.memory_bytes for each in claim.requests):
+            return self.value(node) - self.value(node, changed)
+        largest = next(card for given in self.cards.values() for card in given if card_bytes(card) == memories[-1])
+        lost = 0
+        for card in self.cards[node]:
+            offers: dict[int, int] = {}
+            for other in self.snapshot.claims:
+                for request in other.requests:
+                    if request.share is not None and self._fits(request, card):
+                        price = self.prices[memories[-1]].price(self.size(request, largest))
+                        size = self.size(request, card)
+                        offers[size] = max(price, offers.get(size, 0))
+            worth = [0] * 1001
+            for left in range(1, 1001):
+                worth[left] = max(
+                    [worth[left - 1], *(p + worth[left - size] for size, p in offers.items() if size <= left)]
+                )
+            lost += worth[self.left(card)] - worth[changed.get(card.id, self.left(card))]
+        return lost
+
+    def _fits(self, request: Request, card: Device) -> bool:
+        """Whether a card that is not in use has so much."""
+        assert request.share is not None
+        fold = request.count if request.same_device else 1
+        memory, milli = (request.share.memory_bytes or 0) * fold, (request.share.compute_milli or 0) * fold
+        return memory <= self.cap(card) and milli <= 1000
 
     def _loaded(self, node: str, claim: Claim) -> bool:
         """A node is full of which four fifths are promised, unless the claim says what it needs of it."""
@@ -185,17 +208,16 @@ class Cluster:
             if any(left is not None and left < 0 for left in host):
                 continue
             before = self.value(node)
-            choices = list(self._choices(node, claim, free))
+            choices = [(self._lost(claim, node, each[1]), *each) for each in self._choices(node, claim, free)]
             # Of a node's cards the one that loses least is taken, split ones and whole ones apart; what hosts make idle
             # tells nodes apart.
             least = {
-                way: max(self.value(node, changed) for _, changed, opened in choices if opened == way)
-                for way in {opened for _, _, opened in choices}
+                way: min(lost for lost, _, _, opened in choices if opened == way)
+                for way in {opened for _, _, _, opened in choices}
             }
-            for cards, changed, opened in choices:
-                if self.value(node, changed) < least[opened]:
+            for lost, cards, _, opened in choices:
+                if lost > least[opened]:
                     continue
-                lost = int((before - self.value(node, changed)) * self._weight(claim, node))
                 cost = lost + UNIT * (self.idle(before - lost, host) - self.idle(before, self.host[node]))
                 yield Place(node, cards, cost + self._slots(free, node, opened))
 

@@ -348,3 +348,15 @@ def test_a_part_by_memory_leaves_the_larger_card_whole() -> None:
         answer = _answer(_one(*cards, claims=(*held, claim))).claims[claim.uid]
         assert answer.placements[0].devices[0].id.device == expected
         held.append(make.after(claim, answer.placements))
+
+
+def test_a_part_that_fits_beside_larger_ones_leaves_the_larger_card_whole_all_the_same() -> None:
+    """Beside 60 of 80 GiB parts of 7 cost nothing, so that the small card must not look dear in comparison."""
+    cards = (make.card("gpu-0", "node-a", "80Gi"), make.card("gpu-1", "node-a", "24Gi"))
+    small = replace(make.claim("small", make.part(7 * GIB), created=0.0), replicas=3)
+    middle = make.claim("middle", make.part(30 * GIB, 250), created=1.0)
+    large = make.claim("large", make.part(60 * GIB), created=2.0)
+    answer = _answer(_one(*cards, claims=(small, middle, large))).claims
+    found = [device.id.device for placed in answer[small.uid].placements for device in placed.devices]
+    assert found == ["gpu-1"] * 3
+    assert [device.id.device for device in answer[middle.uid].placements[0].devices] == ["gpu-0"]

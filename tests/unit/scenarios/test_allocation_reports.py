@@ -15,6 +15,7 @@ from adjoin_allocator import (
     Code,
     Device,
     DeviceID,
+    HostAsk,
     MatrixText,
     Memo,
     Placement,
@@ -282,6 +283,28 @@ def test_e14_unhealthy_devices_are_not_free_and_no_count_goes_below_zero() -> No
             counts = planned(make.snapshot(devices, claims)).pools[make.POOL].counts["gpu"]
             offered = sum(device.standing is Standing.OFFERED and device not in held for device in devices)
             assert (counts.capacity, counts.free) == (3, offered)
+
+
+def test_a31_a_claim_is_not_bound_where_the_host_has_no_room_for_its_pod() -> None:
+    """The one free GPU is on a node without a core left: it is not held, who needs no core gets it, and the reason says
+    what is missing. Once a core is free there, the claim gets the GPU.
+    """
+    devices = [*make.flat("node-1", 1), *make.flat("node-2", 1)]
+    other = make.holding("other", [devices[1]], created=1.0)
+    claim = make.claim("claim", make.request("gpu"), host=HostAsk(4000, 1 << 30))
+
+    def cluster(used: int, *claims: Claim) -> Snapshot:
+        nodes = [
+            make.node("node-1", cpu_milli=8000, memory_bytes=1 << 40, cpu_used_milli=used),
+            make.node("node-2", cpu_milli=8000, memory_bytes=1 << 40),
+        ]
+        return make.snapshot(devices, claims, nodes=nodes)
+
+    full = planned(cluster(8000, other, claim))
+    assert codes(full) == [Code.HOST_RESOURCES]
+    assert full.pools[make.POOL].counts["gpu"].free == 1
+    assert devices_of(planned(cluster(8000, other, claim, make.claim("small", make.request("gpu")))), "small")
+    assert devices_of(planned(cluster(4000, other, claim))) == [devices[0].id.device]
 
 
 def test_f20_both_requests_of_a_claim_see_the_same_free_devices() -> None:

@@ -604,6 +604,7 @@ class Claim:
         nominated: What its status says is held for it.
         evictions: Those of the last ten minutes that its status names.
         skipped: Indexes below `replicas` that are not wanted, in order.
+        more_holds: What else keeps it from being planned, beside `hold`.
     """
 
     uid: ClaimUID
@@ -630,6 +631,7 @@ class Claim:
     nominated: tuple[Nomination, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     skipped: tuple[int, ...] = ()
+    more_holds: tuple[ClaimHold, ...] = ()
 
     @property
     def members(self) -> Sequence[int]:

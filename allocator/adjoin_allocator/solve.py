@@ -362,7 +362,7 @@ class _Run:
         wrong with the claim, then with its shares, then with its pool.
         """
         if claim.hold is not None:
-            return (), (Reason(Code(claim.hold.code), 0, claim.hold.message),)
+            return (), tuple(Reason(Code(one.code), 0, one.message) for one in (claim.hold, *claim.more_holds))
         pool = self.snapshot.pools.get(claim.pool)
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"

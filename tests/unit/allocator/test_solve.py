@@ -115,6 +115,8 @@ def test_a_claim_on_hold_waits_for_the_reason_it_has() -> None:
     answer = planned(make.snapshot(make.flat(), [claim]))
     (reason,) = answer.claims[claim.uid].reasons
     assert (reason.code, reason.message) == (Code.POD_GATED, "gate example.com/quota is on pod p")
+    more = replace(claim, more_holds=(ClaimHold("NotAllowed", "so says its pool"),))
+    assert codes(planned(make.snapshot(make.flat(), [more])), "claim") == [Code.POD_GATED, Code.NOT_ALLOWED]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,13 @@
-"""Quantities in words, as Kubernetes writes them: cores and bytes."""
+"""Quantities in words: cores and bytes as Kubernetes writes them, and numbers of things."""
 
 from __future__ import annotations
 
 _UNITS = ("", "Ki", "Mi", "Gi", "Ti", "Pi")
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 replica`, `2 replicas`: a number with its noun, in the plural where it is not one."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def cores(milli: int) -> str:

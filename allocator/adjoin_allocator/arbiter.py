@@ -26,13 +26,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.holders import Holding, preempts
 from adjoin_allocator.holds import Held, Holds
 from adjoin_allocator.hosts import NOTHING as NO_HOST
 from adjoin_allocator.ledger import Ledger
 from adjoin_allocator.lenders import Lenders
-from adjoin_allocator.model import Claim, ClaimUID, Nomination, Pool
+from adjoin_allocator.model import Claim, ClaimUID, Nomination, Pool, Request
 from adjoin_allocator.order import NOTHING, Portion
+from adjoin_allocator.outlays import Pick, outlay, times
 from adjoin_allocator.place import Placer
 from adjoin_allocator.preemption import Attempt, Search
 from adjoin_allocator.reservation import prospect
@@ -67,7 +69,10 @@ class Arbiter:
         self._done: dict[ClaimUID, set[int]] = {}
         """By claim the replicas that this decision has placed."""
         self._blocked: dict[tuple[object, ...], Reason | None] = {}
+        self._outlays: dict[tuple[str, tuple[Request, ...], Pick], Cost] = {}
         self._lenders: Lenders | None = None
+        self.loosened: set[str] = set()
+        """Pools in which something that was held at first is held for nobody any more."""
         promised = [claim for claim in placer.ledger.waiting if claim.nominated]
         for claim in sorted(promised, key=lambda claim: (_created(claim, now), claim.uid)):
             if claim.hold is None and claim.pool in placer.ledger.pools:
@@ -102,7 +107,6 @@ class Arbiter:
     def serve(self, unit: Unit) -> Served:
         """Finds a place for a unit, or the way to one."""
         pool, claim = unit.pool, unit.claim
-        need = unit.need
         holds = self._holds.of(pool)
         mine = [held for held in holds if held.claim is claim and not held.reservation] if holds else []
         if mine:
@@ -113,13 +117,8 @@ class Arbiter:
             if mine:
                 self._restore([held for held in mine if self._holds.intact(held)], mine)
             whole = unit.single or len(placements) == len(unit.indexes)
-            return (
-                Served(placements)
-                if whole
-                else self.over_quota(claim, least_cost(claim.requests, self.accounts(pool).portions), placements)
-            )
-        if self._refused is not None:
-            need = self._refused
+            return Served(placements) if whole else self.over_quota(claim, self.least(claim), placements)
+        need = self.least(claim, unit.members) if self._refused is None else self._refused
         forbidden = self.over_quota(claim, need)
         kept = self._keep(unit, mine)
         if kept is not None:
@@ -140,6 +139,33 @@ class Arbiter:
             return Served(placements)
         reason = Reason(Code.QUOTA_EXCEEDED, 0, accounts.sentence(claim.tenant, cost, short))
         return Served(placements, reasons=(reason,), remedy=self.lenders.remedy(claim, cost, short))
+
+    def least(self, claim: Claim, members: int = 1) -> Cost:
+        """What so many replicas of a claim cost at least, wherever they are placed."""
+        if not self.limited(claim):
+            return least_cost(claim.requests, self.accounts(claim.pool).portions)
+        return times(self._outlay(claim.pool, claim.requests, min), members)
+
+    def affordable(self, claim: Claim, requests: tuple[Request, ...], members: int = 1) -> bool:
+        """Whether a claim's tenant could have so many replicas that ask this, on whichever nodes and cards."""
+        if not self.limited(claim):
+            return True
+        cost = times(self._outlay(claim.pool, requests, max), members)
+        return not self.accounts(claim.pool).short(claim.tenant, cost)
+
+    def rooms(self, claim: Claim) -> tuple[int | None, ...]:
+        """All that `affordable` depends on beside what is asked and what the pool has."""
+        accounts = self.accounts(claim.pool)
+        if not self.limited(claim):
+            return ()
+        return tuple(accounts.room(claim.tenant, name.name) for name in accounts.pool.devices)
+
+    def _outlay(self, pool: str, requests: tuple[Request, ...], pick: Pick) -> Cost:
+        key = (pool, requests, pick)
+        found = self._outlays.get(key)
+        if found is None:
+            found = self._outlays[key] = outlay(self._placer, pool, requests, pick)
+        return found
 
     def settle(self, claim: Claim, missing: Iterable[int]) -> None:
         """All of a claim has been served, and these replicas have no place: what was promised to others is free."""
@@ -170,7 +196,7 @@ class Arbiter:
         others = [held for held in self._holds.of(pool) if held.claim is not claim and held.taken]
         if not others:
             return None
-        key = (unit.asks, claim.uid if not unit.single else "", len(others))
+        key = (unit.asks, claim.uid if not unit.single else "", tuple(map(id, others)))
         if key not in self._blocked:
             mark = self._ledger.checkpoint()
             self._holds.open(others)
@@ -303,7 +329,8 @@ class Arbiter:
         self.accounts(held.pool).promise(held.claim.tenant, held.cost, -1)
 
     def _freed(self, held: Held) -> None:
-        """What was found hopeless may no longer be so."""
+        """What was found hopeless may no longer be so, and who has been served might have had it."""
+        self.loosened.add(held.pool)
         self._hopeless.clear()
         self._field(held.pool).touched += held.meant
 
@@ -573,7 +600,8 @@ class Arbiter:
                         coming |= shape.rivals(holding.touched) & mask
             waiting += coming.bit_count()
         late = [since for since in names.values() if since is not None and self._now - since >= STUCK]
-        message = f"{waiting} of {total} devices that are held for it are still being released"
+        meant = f"{counted(total, 'device')} that {'is' if total == 1 else 'are'} held for it"
+        message = f"{waiting} of {meant} {'is' if waiting == 1 else 'are'} still being released"
         if names:
             message += f" by {', '.join(sorted(names))}"
         if late:

@@ -18,7 +18,7 @@ a bounded region does. When every replica is as near as it could be if it were a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import zip_longest
 
 from adjoin_allocator.cost import Part
@@ -194,8 +194,9 @@ class Batch:
 
     # The whole
 
-    def improve(self) -> list[list[Unit]]:
-        """Looks for something better when all are served.
+    def improve(self, loosened: Collection[str] = ()) -> list[list[Unit]]:
+        """Looks for something better when all are served. In the pools of `loosened` something came free on the way,
+        which those who had been placed by then could not have.
 
         Gives the units of each claim of which one has another place than it had when the walk placed it, or has none
         any more.
@@ -203,7 +204,8 @@ class Batch:
         changed: dict[ClaimUID, list[Unit]] = {}
         for lot in self._lots.values():
             moved = any(unit.spot is not lot.walked.get(unit) for unit in lot.units)
-            if not lot.units or (len(lot.units) == 1 and not lot.waiting and not moved):
+            lot.loosened = lot.pool.name in loosened
+            if not lot.units or (len(lot.units) == 1 and not lot.waiting and not moved and not lot.loosened):
                 continue
             units = (*lot.units, *lot.waiting)
             if lot.pool.objective is Objective.THROUGHPUT:
@@ -257,7 +259,8 @@ class Batch:
     def _at_best(self, lot: Lot, kind: Kind) -> bool:
         """Whether all of a kind are as near as they would be in an empty node of the pool, or there is nobody else."""
         worst, first = kind.farthest, kind.units[0]
-        if not any(worst) or (len(lot.units) == 1 and first.spot is lot.walked.get(first)):
+        alone = len(lot.units) == 1 and not lot.loosened
+        if not any(worst) or (alone and first.spot is lot.walked.get(first)):
             return True
         if Part.BUSY in kind.ask.signature.order:
             return False

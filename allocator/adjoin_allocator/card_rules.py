@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from adjoin_allocator.amounts import size
+from adjoin_allocator.amounts import counted, size
 from adjoin_allocator.model import Lent, PlacedShare, RequestPolicy, Share
 from adjoin_allocator.policies import consumed
 from adjoin_allocator.sharing import AMOUNTS, MILLI, PIECES, Part, part
@@ -142,7 +142,7 @@ class CardRule:
         elif units > self.cap:
             yield f"{units}/{self.cap} {self._word(units)} of {name} are in use"
         if clients > self.clients:
-            yield f"{clients}/{self.clients} clients of {name} are in use"
+            yield f"{clients}/{counted(self.clients, 'client')} of {name} are in use"
 
     def _word(self, number: int) -> str:
         word = "slot" if self.share.mode is ShareMode.TIME_SLICED else "function"

@@ -27,6 +27,7 @@ from itertools import chain, combinations, product
 from math import comb, prod
 from typing import Final
 
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.inquiry import asked_milli
 from adjoin_allocator.model import Claim, ClaimUID, Device, DeviceID, PlacedDevice, PlacedShare, natural_key
 from adjoin_allocator.part_moves import TRIES, exhaustive, trials
@@ -119,7 +120,7 @@ def defragment(
     everybody = [*stage.movable, *stage.shared]
     last = stage.fits_without(everybody)
     if last:
-        why = f"not even without the {len(everybody)} replicas that may move: {last}"
+        why = f"not even without the {counted(len(everybody), 'replica')} that may move: {last}"
         return Advice(Outcome.NO_MOVES, target.uid, why=why)
     if not stage.shared and not divides(target):
         return _try_all(stage, sets) or _try_nodes(stage)

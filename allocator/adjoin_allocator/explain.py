@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from adjoin_allocator.alternatives import label
-from adjoin_allocator.amounts import cores, needed, size
+from adjoin_allocator.amounts import cores, counted, needed, size
 from adjoin_allocator.cost import AttributeLine, ScopeLine
 from adjoin_allocator.diagnosis import Blocker, Diagnosis, Group, Help, spared
 from adjoin_allocator.model import Pool
@@ -56,7 +56,7 @@ def reasons(diagnosis: Diagnosis) -> tuple[Reason, ...]:
 
 def nodes_word(count: int) -> str:
     """`1 node`, `2 nodes`."""
-    return f"{count} node" if count == 1 else f"{count} nodes"
+    return counted(count, "node")
 
 
 def _amount(diagnosis: Diagnosis, request: int) -> str:
@@ -244,7 +244,7 @@ def _driver(diagnosis: Diagnosis) -> Iterator[Reason]:
     unguarded = [group for group in diagnosis.groups if Help.UNGUARDED in group.helps]
     if unguarded:
         devices = _devices(diagnosis, unguarded, Help.UNGUARDED)
-        number = "1 device is" if len(devices) == 1 else f"{len(devices)} devices are"
+        number = f"{counted(len(devices), 'device')} {'is' if len(devices) == 1 else 'are'}"
         yield Reason(
             Code.DRIVER_UNAVAILABLE,
             sum(group.nodes for group in unguarded),
@@ -321,7 +321,7 @@ def _scope(diagnosis: Diagnosis, line: ScopeLine, blocker: Blocker, groups: Sequ
         known = group.shape.wiring.facts[line.scope]
         lacking += sum(known[device] is None for device in bits(candidates)) * group.nodes
         total += candidates.bit_count() * group.nodes
-    return f"{line.scope} {between} is unknown: {fact} missing on {lacking} of {total} candidates"
+    return f"{line.scope} {between} is unknown: {fact} missing on {lacking} of {counted(total, 'candidate')}"
 
 
 def _attribute(diagnosis: Diagnosis, line: AttributeLine, blocker: Blocker, groups: Sequence[Group]) -> str:
@@ -334,12 +334,12 @@ def _attribute(diagnosis: Diagnosis, line: AttributeLine, blocker: Blocker, grou
             candidates = _candidates(group, line.requests)
             lacking += (candidates & ~known).bit_count() * group.nodes
             total += candidates.bit_count() * group.nodes
-        return f"{line.attribute} missing on {lacking} of {total} candidates"
+        return f"{line.attribute} missing on {lacking} of {counted(total, 'candidate')}"
     need = sum(diagnosis.needed[request] for request in line.requests)
     best = max(_most(diagnosis, blocker, group) for group in groups)
     if line.distinct:
-        return f"{best} of {need} distinct devices available ({line.attribute})"
-    return f"{best} of {need} devices with one value available ({line.attribute})"
+        return f"{best} of {counted(need, 'distinct device')} available ({line.attribute})"
+    return f"{best} of {counted(need, 'device')} with one value available ({line.attribute})"
 
 
 def _most(diagnosis: Diagnosis, blocker: Blocker, group: Group) -> int:

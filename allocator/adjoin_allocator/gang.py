@@ -4,7 +4,8 @@ In come a claim's asks, its missing members and those in place, the pool's fabri
 out comes an `Outcome`: `Member`s, or how many could be had and where. Nothing is taken here; members see each
 other's choices because they are chosen together.
 
-1. Of several ways to serve a member (`firstOf`) only as many count, the best first, as the most members need.
+1. Of several ways to serve a member (`firstOf`) the best serves as many as can be without any member less, then the
+   second, and so on (`preferring`).
 2. How many members each state of nodes holds (`seats`), for each value that members may have to share (`over: Gang`).
 3. Where no two members may share a value, they are placed by `apart`.
 4. Missing members of segments that have members in place join them.
@@ -20,11 +21,13 @@ no gang, as many as fit.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.card_seats import CardSeats
 from adjoin_allocator.demand import Demand
 from adjoin_allocator.fabric import FabricTree
@@ -95,10 +98,10 @@ def is_gang(claim: Claim) -> bool:
     return bool(claim.affinity) and any(line.over_gang for line in claim.affinity)
 
 
-def gang_flaw(pool: Pool, claim: Claim) -> str | None:
-    """Why what a claim says of its members cannot be read against its pool, or None when it can."""
+def gang_flaws(pool: Pool, claim: Claim) -> Iterator[str]:
+    """Why what a claim says of its members cannot be read against its pool: all that is wrong with it."""
     if not is_gang(claim):
-        return None
+        return
     levels = [level.name for level in pool.fabric]
     fabric = claim.fabric
     asked = [("required", fabric.required), ("preferred", fabric.preferred)]
@@ -106,15 +109,14 @@ def gang_flaw(pool: Pool, claim: Claim) -> str | None:
     for field_name, level in asked:
         if level and level not in levels:
             listed = ", ".join(levels) or "none"
-            return f"fabric.{field_name} names level {level}, which pool {pool.name} does not have (it has: {listed})"
+            yield f"fabric.{field_name} names level {level}, which pool {pool.name} does not have (it has: {listed})"
     if fabric.segment is not None and (fabric.segment.size < 1 or not fabric.segment.level):
-        return "fabric.segment must have a level and a size of at least 1"
+        yield "fabric.segment must have a level and a size of at least 1"
     if claim.gang_min is not None and not 1 <= claim.gang_min <= claim.size:
-        return f"gang.minReplicas is {claim.gang_min}, which is not between 1 and its {claim.size} replicas"
+        yield f"gang.minReplicas is {claim.gang_min}, which is not between 1 and its {counted(claim.size, 'replica')}"
     for line in claim.affinity:
         if line.over_gang and line.scope is not None:
-            return f"affinity with scope {line.scope} is over the gang, which only attributes can be"
-    return None
+            yield f"affinity with scope {line.scope} is over the gang, which only attributes can be"
 
 
 def gang_of(placer: Placer, claim: Claim, asks: Sequence[Ask], missing: Sequence[int]) -> Gang:
@@ -145,7 +147,8 @@ def arrange(
     """
     asks = gang.asks
     states = 0
-    if len(asks) > 1 and not count_only:
+    ways = len(asks)
+    if ways > 1 and not count_only:
         # The fewest of the ways, the best first, with which as many members fit as with all of them.
         wanted = _arrange(placer, memo, tree, gang, demand, what_if, True)
         states = wanted.states
@@ -158,13 +161,33 @@ def arrange(
 
         asks = asks[: 1 + bisect_left(range(1, len(asks)), True, key=enough)]
     found = _arrange(placer, memo, tree, replace(gang, asks=asks), demand, what_if, count_only)
-    return replace(found, states=found.states + states)
+    states += found.states
+    if len(asks) > 1 and found.members:
+        # Which of those that are needed serve how many, and whether one further down leaves more for the best.
+        better = _arrange(placer, memo, tree, gang, demand, what_if, False, preferring=True)
+        states += better.states
+        if len(better.members) == len(found.members) and served(better, ways) > served(found, ways):
+            found = better
+    return replace(found, states=states)
+
+
+def served(outcome: Outcome, ways: int) -> list[int]:
+    """How many members are served in each way, the best first."""
+    numbers = Counter(member.seat.ask for member in outcome.members)
+    return [numbers[way] for way in range(ways)]
 
 
 def _arrange(
-    placer: Placer, memo: SeatMemo, tree: FabricTree, gang: Gang, demand: Demand, what_if: WhatIf, count_only: bool
+    placer: Placer,
+    memo: SeatMemo,
+    tree: FabricTree,
+    gang: Gang,
+    demand: Demand,
+    what_if: WhatIf,
+    count_only: bool,
+    preferring: bool = False,
 ) -> Outcome:
-    """`arrange` for all the ways of a gang at once."""
+    """`arrange` for all the ways of a gang at once; `preferring` better ways to smaller domains."""
     lines = [line for line in gang.claim.affinity if line.scope is None]
     shared = [at for at, line in enumerate(lines) if line.over_gang and line.policy is Policy.MATCH]
     choices: list[list[Value]] = []
@@ -187,7 +210,7 @@ def _arrange(
         settled = dict(zip(shared, values, strict=True))
         asks = tuple(_sharing(placer, of_cards(placer, ask), settled) for ask in gang.asks)
         seats = _seats(placer, memo, asks, demand, what_if)
-        trial = Attempt(gang, tree, seats, count_only, distinct).run()
+        trial = Attempt(gang, tree, seats, count_only, distinct, preferring).run()
         states, limit = states + seats.states, limit or seats.limit
         if states > STATE_LIMIT:
             return Outcome((), 0, Shortage(0, 0, 0), STATE_LIMIT + 1, True)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from adjoin_allocator.alternatives import ways
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.cost import Mode
 from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
@@ -23,11 +24,11 @@ from adjoin_allocator.fit import STATE_LIMIT, relaxed
 from adjoin_allocator.gang import AS_IT_IS, Outcome, WhatIf, arrange, gang_of, seats_of
 from adjoin_allocator.hosts import NOTHING
 from adjoin_allocator.members import Gang
-from adjoin_allocator.model import Affinity, Claim, Fabric
+from adjoin_allocator.model import Affinity, Claim, Fabric, Request
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.results import Code, Reason
 from adjoin_allocator.seats import SeatMemo
-from adjoin_allocator.shortage import share_refusal, shortage, smaller_parts
+from adjoin_allocator.shortage import share_refusals, shortage, smaller_parts
 from adjoin_allocator.terms import SCOPES, Policy, Standing
 
 NAMED = 3
@@ -35,6 +36,10 @@ NAMED = 3
 
 Edit = tuple[str, Claim]
 """The change in words, and the claim with it."""
+
+
+Affordable = Callable[[tuple[Request, ...], int], bool]
+"""Whether a tenant's quota allows so many members more that ask this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,14 +64,16 @@ class Desk:
             asks = tuple(
                 self.placer.ask(pool, way, claim.affinity, claim.host, claim.profile)
                 for way in ways(claim.requests)
-                if share_refusal(claim, way, parts.shares, parts.refusal) is None
+                if not share_refusals(claim, way, parts.shares, parts.refusal)
             )
         present = {one.index for one in claim.placed if one.index not in gang.missing}
         return gang_of(self.placer, claim, asks, [at for at in claim.members if at not in present])
 
 
-def explain_gang(desk: Desk, gang: Gang) -> tuple[tuple[Reason, ...], str | None]:
-    """The reasons, the most actionable first (there is always one), and the nearest change."""
+def explain_gang(
+    desk: Desk, gang: Gang, affordable: Affordable = lambda *_: True
+) -> tuple[tuple[Reason, ...], str | None]:
+    """The reasons, the most actionable first (there is always one), and the nearest change that is affordable."""
     outcome = desk.ask(gang)
     nodes = len(desk.tree.index.views)
     if outcome.limit:
@@ -76,7 +83,7 @@ def explain_gang(desk: Desk, gang: Gang) -> tuple[tuple[Reason, ...], str | None
     found = list(dict.fromkeys(teller.causes()))
     if gang.claim.gang_min is not None or not found:
         found.append(teller.incomplete())
-    return tuple(found), nearest_gang(desk, gang, outcome)
+    return tuple(found), nearest_gang(desk, gang, outcome, affordable)
 
 
 def incomplete(desk: Desk, gang: Gang) -> Reason:
@@ -107,12 +114,13 @@ class _Teller:
             more = len(gang.missing) - NAMED
             what = f"members {lost}" + (f" and {more} more have" if more > 0 else " have")
             what = f"member {lost} has" if len(gang.missing) == 1 else what
-            message = f"{present} of {claim.size} members are in place, {what} no place"
+            are = "is" if present == 1 else "are"
+            message = f"{present} of {counted(claim.size, 'member')} {are} in place, {what} no place"
         else:
-            wanted = f"{self.needed} members"
+            wanted = counted(self.needed, "member")
             if self.needed < claim.size:
-                wanted = f"at least {self.needed} members"
-            message = f"{outcome.most} of {wanted} fit"
+                wanted = f"at least {wanted}"
+            message = f"{outcome.most} of {wanted} {'fits' if self.needed == 1 else 'fit'}"
             level = tree.level(claim.fabric.required)
             if level != WHOLE and outcome.most and outcome.shortage is not None:
                 message += f", {tree.told(level, outcome.shortage.domain)} has most: {outcome.most}"
@@ -182,7 +190,7 @@ class _Teller:
                 )
         what, where = self._condition(fabric)
         whole = desk.ask(gang, WhatIf(spare=self._empty()))
-        wanted = "needs 1 more member" if gang.held else f"needs {self.needed} members"
+        wanted = "needs 1 more member" if gang.held else f"needs {counted(self.needed, 'member')}"
         if whole.most >= self.needed:
             message = f"{wanted} {what}, "
             message += f"{where} has most free: {self.outcome.most}" if self.outcome.most else "no place has one free"
@@ -253,14 +261,14 @@ class _Teller:
                 yield Reason(
                     Code.ATTRIBUTE_MISSING,
                     self.outcome.nodes,
-                    f"{line.attribute} missing on {lacking} of {total} candidates, which all members must "
+                    f"{line.attribute} missing on {lacking} of {counted(total, 'candidate')}, which all members must "
                     + ("share" if line.policy is Policy.MATCH else "differ in"),
                 )
             how = "one value" if line.policy is Policy.MATCH else "a value of its own"
             yield Reason(
                 Code.TOPOLOGY_UNSATISFIED,
                 self.outcome.nodes,
-                f"needs {self.needed} members with {how} of {line.attribute}, at most {most} can be had",
+                f"needs {counted(self.needed, 'member')} with {how} of {line.attribute}, at most {most} can be had",
             )
 
     # What is not free now
@@ -292,7 +300,7 @@ class _Teller:
             why = [f"{index.views[at].name} {index.closed[at][1]}" for at in sorted(shut)]
             yield Reason(Code.NODE_UNAVAILABLE, len(shut), f"would fit, but {_listed(why)}")
         if self.gang.claim.host != NOTHING and self.desk.ask(self.gang, WhatIf(hosts_count=False)).most >= self.needed:
-            message = f"needs {self.needed} members, hosts have CPU and memory for {self.outcome.most}"
+            message = f"needs {counted(self.needed, 'member')}, hosts have CPU and memory for {self.outcome.most}"
             yield Reason(Code.HOST_RESOURCES, self.outcome.nodes, message)
 
     # Too little in the whole pool
@@ -314,26 +322,27 @@ class _Teller:
         sorts = desk.placer.nodes.sorts(ledger.index, ask.question)
         short_of: dict[Code, list[str]] = {}
         enough: list[str] = []
+        members = counted(self.needed, "member")
         for place, request in enumerate(ask.requests):
             free = sum(seats.supply(key, 0)[place] * len(positions) for key, positions in groups)
             wanted = self.needed * request.count
             if request.share is not None:
                 wanted = self.needed if request.same_device else wanted
                 if free < wanted:
-                    told = f"needs {wanted} parts of {request.kind} for {self.needed} members, {free} can be had"
+                    told = f"needs {counted(wanted, 'part')} of {request.kind} for {members}, {free} can be had"
                     short_of.setdefault(Code.SHARE_UNAVAILABLE, []).append(told)
-                enough.append(f"{free} parts of {request.kind}")
+                enough.append(f"{counted(free, 'part')} of {request.kind}")
                 continue
             total = sum(sorts[at].eligible[place].bit_count() for _, positions in groups for at in positions)
             if free < wanted:
-                told = f"needs {wanted} {request.name} for {self.needed} members, {free} of {total} free"
+                told = f"needs {wanted} {request.name} for {members}, {free} of {total} free"
                 short_of.setdefault(Code.INSUFFICIENT_DEVICES, []).append(told)
             enough.append(f"{free} {request.name}")
         nodes = len(ledger.index.views)
         for code, told_short in short_of.items():
             yield Reason(code, nodes, ", ".join(told_short))
         if not short_of:
-            message = f"{' and '.join(enough)} free, but together on nodes only for {most} of {self.needed} members"
+            message = f"{' and '.join(enough)} free, but together on nodes only for {most} of {members}"
             yield Reason(Code.FRAGMENTED, self.outcome.nodes, message)
 
     def _blocked(self, ask: Ask) -> Reason | None:
@@ -357,7 +366,7 @@ class _Teller:
 
 
 def _counted(word: str) -> Callable[[int, list[str]], str]:
-    return lambda devices, names: f"{devices} {word} devices on {_listed(names)}"
+    return lambda devices, names: f"{counted(devices, f'{word} device')} on {_listed(names)}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -368,13 +377,13 @@ def _listed(names: Sequence[str]) -> str:
 # The nearest change
 
 
-def nearest_gang(desk: Desk, gang: Gang, outcome: Outcome) -> str | None:
+def nearest_gang(desk: Desk, gang: Gang, outcome: Outcome, affordable: Affordable = lambda *_: True) -> str | None:
     """`fits with fabric.required block instead of rack`, or None when no such change helps. The claim with the change
     is planned in the same ledger to prove it.
     """
     for words, claim in _edits(desk, gang, outcome):
         changed = desk.edited(gang, claim)
-        if desk.ask(changed).most >= changed.least:
+        if affordable(claim.requests, changed.least) and desk.ask(changed).most >= changed.least:
             return words
     return None
 
@@ -439,7 +448,7 @@ def _fewer_members(gang: Gang, outcome: Outcome) -> Iterator[Edit]:
         words = f"fits with gang.minReplicas {outcome.most} instead of {claim.gang_min}"
         yield words, replace(claim, gang_min=outcome.most)
     else:
-        words = f"fits with {outcome.most} replicas instead of {claim.size}"
+        words = f"fits with {counted(outcome.most, 'replica')} instead of {claim.size}"
         yield words, replace(claim, replicas=outcome.most, gang_min=outcome.most)
 
 

@@ -86,11 +86,11 @@ class Holds:
         free = self._ledger.pools[held.pool].free
         return all(mask & ~free[position] == 0 for position, mask in held.taken.items())
 
-    def bound(self, pool: str) -> dict[int, int]:
-        """By position what is held, free or not."""
+    def bound(self, pool: str, mine: Claim | None = None) -> dict[int, int]:
+        """By position what is held, free or not, for others than the claim `mine`."""
         found: dict[int, int] = {}
         for held in self.of(pool):
-            for position, mask in held.meant.items():
+            for position, mask in held.meant.items() if held.claim is not mine else ():
                 found[position] = found.get(position, 0) | mask
         return found
 

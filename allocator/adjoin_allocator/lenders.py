@@ -74,7 +74,7 @@ class Lenders:
         # Who would itself come to be above its own quota may not ask for what others have above theirs.
         if not accounts.within_quota(claim.tenant, need, {}):
             return None
-        lending, bound = accounts.under(RULES), self._holds.bound(pool)
+        lending, bound = accounts.under(RULES), self._holds.bound(pool, claim)
         choice = _choice(self._placer, unit, Field(self._placer.ledger.holders[pool], lending, self._now, bound=bound))
         if choice is None or len(choice.losses) > NAMED or not _only_borrowed(accounts, choice):
             return None

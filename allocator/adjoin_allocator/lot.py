@@ -123,6 +123,7 @@ class Lot:
             ever places more.
         unsure: Devices of replicas that wait without such a proof.
         gap: What is known of the whole when it has been improved.
+        loosened: Something came free after some had been placed.
     """
 
     def __init__(self, name: str, ledger: Ledger, placer: Placer) -> None:
@@ -140,6 +141,7 @@ class Lot:
         self._patterns: dict[tuple[Form, State, int], tuple[list[Pattern], bool]] = {}
         self.unsure = 0
         self.gap = 0.0
+        self.loosened = False
 
     @property
     def placed(self) -> list[Unit]:

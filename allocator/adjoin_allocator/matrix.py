@@ -24,6 +24,7 @@ import re
 from dataclasses import dataclass, field
 from itertools import combinations
 
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.pci import PciAddress
 
 SELF = "X"
@@ -150,7 +151,7 @@ class _Header:
     def summary(self) -> str:
         """For messages, which columns there are."""
         gpus = sum(1 for column in self.columns if _GPU.fullmatch(column))
-        return f"line {self.line} names {gpus} GPUs and {len(self.columns) - gpus} NICs"
+        return f"line {self.line} names {counted(gpus, 'GPU')} and {counted(len(self.columns) - gpus, 'NIC')}"
 
 
 @dataclass(slots=True)
@@ -175,9 +176,13 @@ class _Table:
                 raise MatrixError(line, f"row {name}, column {column}: unknown word {word}; known are {_KNOWN}")
         found = next((index for index, word in enumerate(cells) if not _is_cell(word)), len(cells))
         if found < len(columns):
-            raise MatrixError(line, f"row {name} has {found} cells, one for each of {len(columns)} columns is needed")
+            raise MatrixError(
+                line,
+                f"row {name} has {counted(found, 'cell')}, one for each of {counted(len(columns), 'column')} is needed",
+            )
         if len(beside) > len(side):
-            problem = f"row {name} has {len(beside)} values beside the matrix, the header has {len(side)} such columns"
+            such = counted(len(side), "such column")
+            problem = f"row {name} has {counted(len(beside), 'value')} beside the matrix, the header has {such}"
             raise MatrixError(line, problem)
         for column, word in zip(columns, cells, strict=True):
             if (word == SELF) != (column == name):
@@ -198,7 +203,7 @@ class _Table:
         nics = tuple(column for column in columns if not _GPU.fullmatch(column))
         missing = next((gpu for gpu in gpus if gpu not in self.rows), None)
         if missing is not None:
-            problem = f"row {missing} is missing: a row for each of the header's {len(gpus)} GPUs is needed"
+            problem = f"row {missing} is missing: a row for each of the header's {counted(len(gpus), 'GPU')} is needed"
             raise MatrixError(self.header.line, problem)
         names = gpus + nics
         cells: dict[tuple[str, str], str] = {}

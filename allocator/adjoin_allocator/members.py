@@ -20,6 +20,7 @@ from adjoin_allocator.ground import Ground
 from adjoin_allocator.model import Claim
 from adjoin_allocator.nodes import PoolIndex, Value
 from adjoin_allocator.place import Ask
+from adjoin_allocator.preferring import Preference
 from adjoin_allocator.rationing import Rationing
 from adjoin_allocator.seats import Seat, Seats, total
 from adjoin_allocator.spread import Lot, Share, Shortage, Spreader, Wish
@@ -85,6 +86,10 @@ class Attempt:
     seats: Seats[Any]
     count_only: bool = False
     distinct: tuple[Line, ...] = ()
+    preferring: bool = False
+    """Better ways come before smaller domains, where that can be told."""
+    limits: Mapping[int, int] | None = None
+    """By position how many members a node gets at most, 0 for those that are not named; None: as many as it holds."""
     allotted: Mapping[int, Bench] | None = None
     """The only nodes to use, each with what it may divide; None: all, however much they divide together."""
     _keys: dict[int, Hashable] = field(default_factory=dict)
@@ -93,6 +98,47 @@ class Attempt:
 
     def run(self) -> Trial:
         """Places what can be placed."""
+        trial = self._within_shares()
+        if not self.preferring:
+            return trial
+        trial = self._preferred(trial)
+        return replace(trial, rank=(tuple(-number for number in self._ways(trial.members)), *trial.rank))
+
+    def _ways(self, members: Sequence[Member]) -> list[int]:
+        """How many of these are served in each way, the best first."""
+        found = [0] * len(self.seats.asks)
+        for member in members:
+            found[member.seat.ask] += 1
+        return found
+
+    def _preferred(self, trial: Trial) -> Trial:
+        """As many members, as many of them in better ways as can be; the trial itself where nothing better is known."""
+        gang, seats, fabric = self.gang, self.seats, self.gang.claim.fabric
+        number = len(trial.members)
+        if not number or self.distinct or fabric.segment is not None:
+            return trial
+        if isinstance(seats, CardSeats) and seats.scarce(len(gang.missing)):
+            return trial
+        whole = Attempt(gang, self.tree, seats)
+        ground = Ground(self.tree, whole._capacities(), self._held())
+        required = self.tree.level(fabric.required)
+
+        def ways(position: int, members: int) -> Sequence[int]:
+            found = [0] * len(seats.asks)
+            for seat in seats.choose(whole._keys[position], members):
+                found[seat.ask] += 1
+            return found
+
+        inside = ground.common(required) if required != WHOLE else None
+        limits = Preference(self.tree, ground, number, required, inside, len(seats.asks), ways).best()
+        if limits is None:
+            return trial
+        other = Attempt(gang, self.tree, seats, limits=limits)._run()
+        better = len(other.members) == number and self._ways(other.members) > self._ways(trial.members)
+        return replace(other, shortage=trial.shortage, nodes=trial.nodes) if better else trial
+
+    def _within_shares(self) -> Trial:
+        """Places what can be placed while shares divide no more cards than they may."""
         seats = self.seats
         if not isinstance(seats, CardSeats) or not seats.scarce(len(self.gang.missing)):
             return self._run()
@@ -105,7 +151,7 @@ class Attempt:
         except TooMany:
             seats.limit = True
             return replace(free, members=())
-        trial = Attempt(self.gang, self.tree, seats, self.count_only, self.distinct, allotted)._run()
+        trial = Attempt(self.gang, self.tree, seats, self.count_only, self.distinct, allotted=allotted)._run()
         bound = self.distinct or self.gang.claim.fabric.segment is not None
         # Which nodes divide cards was decided by numbers alone.
         seats.limit = seats.limit or (bool(bound) and trial.most < len(self.gang.missing))
@@ -265,6 +311,11 @@ class Attempt:
             for position in map(int, np.flatnonzero(rooms)):
                 rooms[position] = max(0, min(int(rooms[position]), seats.room(position)))
         np.minimum(rooms, max(1, wanted), out=rooms)
+        if self.limits is not None:
+            most = np.zeros_like(rooms)
+            for position, number in self.limits.items():
+                most[position] = number
+            np.minimum(rooms, most, out=rooms)
         return rooms
 
     def _by_segment(self, required: int) -> tuple[dict[int, list[int]], list[int]]:

@@ -619,6 +619,7 @@ class Claim:
         nominated: What its status says is held for it.
         evictions: Those of the last ten minutes that its status names.
         skipped: Indexes below `replicas` that are not wanted, in order.
+        more_holds: What else keeps it from being planned, beside `hold`.
     """
 
     uid: ClaimUID
@@ -645,6 +646,7 @@ class Claim:
     nominated: tuple[Nomination, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     skipped: tuple[int, ...] = ()
+    more_holds: tuple[ClaimHold, ...] = ()
 
     @property
     def members(self) -> Sequence[int]:

@@ -37,18 +37,20 @@ def nearest(
     ahead: Sequence[Ask] = (),
     mine: ClaimUID | None = None,
     given: Given = NOBODY,
+    affordable: Affordable = lambda _: True,
 ) -> str | None:
     """`fits with scope PCIeRoot instead of PCIeSwitch`, or None when no such change helps.
 
     `asks` are the ways of serving a claim (`mine`), the most wanted first, and `ahead` what waits before it: what is
     waited for is only told when nobody of these could take it. `given` is what this decision has given to others.
+    Nothing is told with which the tenant's quota would then stand in the way.
     """
     for waited in (returning, ending):
         if waited is ending:
-            words = changed(placer, asks)
+            words = changed(placer, asks, affordable)
             if words is not None:
                 return words
-        for ask in asks:
+        for ask in filter(lambda ask: affordable(ask.requests), asks):
             words = waited(placer, ask, ahead, mine, given)
             if words is not None:
                 return words
@@ -81,7 +83,7 @@ def _change(placer: Placer, ask: Ask, affordable: Affordable) -> str | None:
     if words_ is not None:
         return words_
     for words, requests, affinity in (*_selector_edits(ask), *_count_edits(placer, ask)):
-        if _fits(placer, ask, requests, affinity):
+        if affordable(requests) and _fits(placer, ask, requests, affinity):
             return words
     if without_lines and bare != ask.affinity:
         attributes = any(line.scope is None for line in ask.affinity)

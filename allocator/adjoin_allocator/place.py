@@ -7,7 +7,7 @@ nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
@@ -66,14 +66,14 @@ class Reading:
     """A claim as its pool reads it.
 
     Attributes:
-        flaw: Why it cannot be read, or None; then it has ways and asks.
+        flaws: Why it cannot be read; without any it has ways and asks.
         ways: Ways of serving a replica, the most wanted first.
         asks: What each way needs.
         divides: Some way takes parts of devices.
     """
 
     pool: Pool
-    flaw: str | None
+    flaws: tuple[str, ...]
     ways: tuple[tuple[Request, ...], ...] = ()
     asks: tuple[Ask, ...] = ()
     divides: bool = False
@@ -147,13 +147,13 @@ class Placer:
         known = self._readings.get(key)
         if known is not None and known.pool is pool:
             return known
-        why = flaw(pool, claim.requests, claim.affinity, claim.host)
-        if why is not None:
-            return Reading(pool, why)
+        wrong = flaws(pool, claim.requests, claim.affinity, claim.host)
+        if wrong:
+            return Reading(pool, wrong)
         choices = ways(claim.requests)
         asks = tuple([self.ask(pool, way, claim.affinity, claim.host, claim.profile) for way in choices])
         requests = [request for way in choices for request in way]
-        reading = Reading(pool, None, choices, asks, any(request.share is not None for request in requests))
+        reading = Reading(pool, (), choices, asks, any(request.share is not None for request in requests))
         # What `all` is at the least follows from the devices there are.
         if not any(request.all_devices for request in requests):
             self._readings[key] = reading
@@ -167,7 +167,7 @@ class Placer:
         host: HostAsk = NOTHING,
         profile: Profile = Profile.BALANCED,
     ) -> Ask:
-        """Compiles what is asked, one way of serving each request. It must be valid (`flaw` says None)."""
+        """Compiles what is asked, one way of serving each request. It must be valid (`flaws` finds none)."""
         least = self._least(pool, requests)
         index = self.ledger.pools[pool.name].index
         counters = index.counted, index.portions
@@ -307,61 +307,65 @@ class Placer:
         return scores
 
 
-def flaw(pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], host: HostAsk = NOTHING) -> str | None:
-    """Why a claim cannot be read against its pool, or None when it can. One that asks for host resources alone needs no
-    requests.
+def flaws(
+    pool: Pool, requests: Sequence[Request], affinity: Iterable[Affinity], host: HostAsk = NOTHING
+) -> tuple[str, ...]:
+    """Why a claim cannot be read against its pool: all that is wrong with it, in a fixed order; nothing when it can.
+    One that asks for host resources alone needs no requests.
     """
-    return _flaw(pool.name, pool.devices, tuple(requests), tuple(affinity), host)
+    return _flaws(pool.name, pool.devices, tuple(requests), tuple(affinity), host)
 
 
 @lru_cache(maxsize=ASKS)
-def _flaw(
+def _flaws(
     pool: str,
     devices: tuple[DeviceName, ...],
     requests: tuple[Request, ...],
     affinity: tuple[Affinity, ...],
     host: HostAsk,
-) -> str | None:
-    known = [name.name for name in devices]
+) -> tuple[str, ...]:
+    known, names = [name.name for name in devices], [request.name for request in requests]
+    found: list[str] = []
     if not requests and host == NOTHING:
-        return "it has no requests"
+        found.append("it has no requests")
     if host.cpu_milli < 0 or host.memory_bytes < 0:
-        return "it needs less than nothing of the host"
-    names = [request.name for request in requests]
+        found.append("it needs less than nothing of the host")
     if len(set(names)) < len(names):
-        return "two requests have one name"
+        found.append("two requests have one name")
     for request in requests:
-        if request.kind not in known:
-            listed = ", ".join(known) or "none"
-            asked = f"request {request.name} asks for device {request.kind}"
-            return f"{asked}, which pool {pool} does not have (it has: {listed})"
-        called = [each.name for each in request.first_of]
-        if len(set(called)) < len(called):
-            return f"request {request.name} has two alternatives of one name"
-        amounts = [(f"{request.name}/{each.name}", each.all_devices, each.count) for each in request.first_of]
-        for name, all_devices, count in amounts or [(request.name, request.all_devices, request.count)]:
-            if not all_devices and count < 1:
-                return f"request {name} asks for {count} devices"
+        found += _request_flaws(pool, known, request)
     if count_ways(requests) > WAYS:
-        return f"its alternatives make {count_ways(requests)} ways of serving it, and at most {WAYS} are tried"
-    stranger = _stranger(affinity, names)
-    if stranger is not None:
-        return stranger
+        found.append(f"its alternatives make {count_ways(requests)} ways of serving it, and at most {WAYS} are tried")
     for line in affinity:
-        if len(set(line.requests)) < len(line.requests):
-            return "affinity names a request twice in one line"
-        if (line.scope is None) == (not line.attribute):
-            return "affinity has a line that is not either a scope or an attribute"
-        fitting = (Policy.MATCH, Policy.DISTINCT) if line.scope is None else (Policy.REQUIRED, Policy.PREFERRED)
-        if line.policy not in fitting:
-            asked = line.attribute if line.scope is None else line.scope
-            return f"affinity on {asked} has policy {line.policy}, which must be {' or '.join(fitting)}"
-    return None
+        found += _line_flaws(line, names)
+    # Two lines may be wrong in the same way.
+    return tuple(dict.fromkeys(found))
 
 
-def _stranger(affinity: Iterable[Affinity], names: Sequence[str]) -> str | None:
-    for line in affinity:
-        strangers = [name for name in line.requests if name not in names]
-        if strangers or not line.requests:
-            return f"affinity names request {', '.join(strangers) or '(none)'}, which is not in the claim"
-    return None
+def _request_flaws(pool: str, known: Sequence[str], request: Request) -> Iterator[str]:
+    if request.kind not in known:
+        listed = ", ".join(known) or "none"
+        asked = f"request {request.name} asks for device {request.kind}"
+        yield f"{asked}, which pool {pool} does not have (it has: {listed})"
+    called = [each.name for each in request.first_of]
+    if len(set(called)) < len(called):
+        yield f"request {request.name} has two alternatives of one name"
+    amounts = [(f"{request.name}/{each.name}", each.all_devices, each.count) for each in request.first_of]
+    for name, all_devices, count in amounts or [(request.name, request.all_devices, request.count)]:
+        if not all_devices and count < 1:
+            yield f"request {name} asks for {count} devices"
+
+
+def _line_flaws(line: Affinity, names: Sequence[str]) -> Iterator[str]:
+    strangers = [name for name in line.requests if name not in names]
+    if strangers or not line.requests:
+        yield f"affinity names request {', '.join(strangers) or '(none)'}, which is not in the claim"
+    if len(set(line.requests)) < len(line.requests):
+        yield "affinity names a request twice in one line"
+    if (line.scope is None) == (not line.attribute):
+        yield "affinity has a line that is not either a scope or an attribute"
+        return
+    fitting = (Policy.MATCH, Policy.DISTINCT) if line.scope is None else (Policy.REQUIRED, Policy.PREFERRED)
+    if line.policy not in fitting:
+        asked = line.attribute if line.scope is None else line.scope
+        yield f"affinity on {asked} has policy {line.policy}, which must be {' or '.join(fitting)}"

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.cel import AttributeValue
 from adjoin_allocator.matrix import Matrix
 from adjoin_allocator.model import Device, natural_key
@@ -117,7 +118,7 @@ def _addressed(
     by_address = {address: row for row, address in enumerate(matrix.addresses) if address}
     listed = {text.strip().casefold(): row for row, text in enumerate(gpu_ids) if not pci_address(text.strip())}
     if listed and len(gpu_ids) != len(matrix.gpus):
-        return Misfit(f"the list of GPUs beside it has {len(gpu_ids)} entries, the text {len(matrix.gpus)} GPUs")
+        return Misfit(f"{_list(len(gpu_ids))}, the text {counted(len(matrix.gpus), 'GPU')}")
     rows: dict[int, int] = {}
     for kind in (DeviceType.GPU, DeviceType.RDMA):
         mine = [index for index in own if beside[index].type is kind]
@@ -174,7 +175,7 @@ def _named_row(matrix: Matrix, nic: Sighting) -> int | None:
 def _stranger(matrix: Matrix, device: Sighting, row: int | None) -> str:
     """Why a device has no row."""
     word = "GPU" if device.type is DeviceType.GPU else "NIC"
-    counts = f"{len(matrix.gpus)} GPUs and {len(matrix.nics)} NICs"
+    counts = f"{counted(len(matrix.gpus), 'GPU')} and {counted(len(matrix.nics), 'NIC')}"
     if row is not None:
         return f"{word} {device.name} sits at {spelling(device.pci)}, where the text has {_OTHER[word]}"
     if device.pci:
@@ -191,7 +192,7 @@ def _listed_gpus(
 ) -> dict[int, int] | Misfit:
     listed = [_identity(text.strip()) for text in gpu_ids]
     if len(listed) != len(matrix.gpus):
-        return Misfit(f"the list of GPUs beside it has {len(listed)} entries, the matrix {len(matrix.gpus)} GPU rows")
+        return Misfit(f"{_list(len(listed))}, the matrix {counted(len(matrix.gpus), 'GPU row')}")
     if len(set(listed)) != len(listed):
         return Misfit("the list of GPUs beside it names one GPU twice")
     rows: dict[int, int] = {}
@@ -205,10 +206,15 @@ def _listed_gpus(
     return rows
 
 
+def _list(entries: int) -> str:
+    return f"the list of GPUs beside it has {'1 entry' if entries == 1 else f'{entries} entries'}"
+
+
 def _gpus_by_order(matrix: Matrix, beside: Sequence[Sighting]) -> dict[int, int] | Misfit:
     gpus = [index for index, device in enumerate(beside) if device.type is DeviceType.GPU]
     if len(gpus) != len(matrix.gpus):
-        return Misfit(f"the matrix has {len(matrix.gpus)} GPU rows, the node has {len(gpus)} GPUs in all pools")
+        told = f"the matrix has {counted(len(matrix.gpus), 'GPU row')}, the node has"
+        return Misfit(f"{told} {counted(len(gpus), 'GPU')} in all pools")
     return _ordered(beside, gpus, (lambda gpu: gpu.pci or None, lambda gpu: gpu.number))
 
 
@@ -234,7 +240,8 @@ def _nics_by_order(matrix: Matrix, beside: Sequence[Sighting], own: Sequence[int
             None,
         )
         why = f", and NIC {strange} is not among the names in the matrix" if names and strange else ""
-        counts = f"the matrix has {len(matrix.nics)} NIC rows, the node has {len(nics)} RDMA devices in all pools"
+        rows = counted(len(matrix.nics), "NIC row")
+        counts = f"the matrix has {rows}, the node has {counted(len(nics), 'RDMA device')} in all pools"
         return Misfit(counts + why)
     # The driver numbers its devices as the matrix does, so its names say the order where all have one.
     return _ordered(

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from adjoin_allocator.amounts import cores, needed, size
+from adjoin_allocator.amounts import cores, counted, needed, size
 from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.explain import missing
 from adjoin_allocator.hosts import NOTHING
@@ -30,36 +30,49 @@ from adjoin_allocator.terms import ShareMode
 Answer = tuple[tuple[Reason, ...], str | None]
 """Reasons, the most actionable first, and the nearest change."""
 
+Affordable = Callable[[tuple[Request, ...]], bool]
+"""Whether a tenant's quota allows a replica that asks this."""
+
 _TRIES = 8
 """How many smaller amounts are tried."""
 
 
-def share_refusal(
+def share_refusals(
     claim: Claim, requests: Sequence[Request], shares: Mapping[str, Share], refusal: Callable[[Share], str]
-) -> Reason | None:
-    """Why the parts that one way of serving a claim asks for are not even looked for; `refusal` says why a share cannot
-    split the devices that it selects.
+) -> tuple[Reason, ...]:
+    """Why the parts that one way of serving a claim asks for are not even looked for: one reason for each request of
+    which that is so, in their order. `refusal` says why a share cannot split the devices that it selects.
     """
-    for request in requests:
-        if request.share is None:
-            continue
-        name, share = request.share.name, shares.get(request.share.name)
-        if share is None:
-            return Reason(Code.SHARE_UNAVAILABLE, 0, f"there is no DeviceShare {name}")
-        why = _elsewhere(claim.pool, request, share)
-        if why is not None:
-            return Reason(Code.SHARE_UNAVAILABLE, 0, why)
-        why = share_flaw(request, share)
-        if why is not None:
-            return Reason(Code.INVALID_CLAIM, 0, why)
-        refused = share.refusal or refusal(share)
-        if refused:
-            return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {refused}")
-        if not isolates(share.mode, request.isolation):
-            told = f"request {request.name} asks for isolation {request.isolation}"
-            return Reason(
-                Code.ISOLATION_UNAVAILABLE, 0, f"{told}, {share.mode} of DeviceShare {name} is {ISOLATION[share.mode]}"
-            )
+    found = (_share_refusal(claim, request, shares, refusal) for request in requests)
+    # Several requests may ask the same share in vain.
+    return tuple(dict.fromkeys(reason for reason in found if reason is not None))
+
+
+def _share_refusal(
+    claim: Claim, request: Request, shares: Mapping[str, Share], refusal: Callable[[Share], str]
+) -> Reason | None:
+    """Why one request's parts are not looked for. What is wrong with the request is not asked of a share that has
+    nothing to do with it.
+    """
+    if request.share is None:
+        return None
+    name, share = request.share.name, shares.get(request.share.name)
+    if share is None:
+        return Reason(Code.SHARE_UNAVAILABLE, 0, f"there is no DeviceShare {name}")
+    why = _elsewhere(claim.pool, request, share)
+    if why is not None:
+        return Reason(Code.SHARE_UNAVAILABLE, 0, why)
+    why = share_flaw(request, share)
+    if why is not None:
+        return Reason(Code.INVALID_CLAIM, 0, why)
+    refused = share.refusal or refusal(share)
+    if refused:
+        return Reason(Code.SHARE_UNAVAILABLE, 0, f"DeviceShare {name}: {refused}")
+    if not isolates(share.mode, request.isolation):
+        told = f"request {request.name} asks for isolation {request.isolation}"
+        return Reason(
+            Code.ISOLATION_UNAVAILABLE, 0, f"{told}, {share.mode} of DeviceShare {name} is {ISOLATION[share.mode]}"
+        )
     return None
 
 
@@ -138,16 +151,18 @@ _ASKED = {
 """What parts are asked for by; functions are all alike."""
 
 
-def shortage(placer: Placer, ask: Ask) -> Answer | None:
-    """Why there is no place, as far as parts and hosts are to blame."""
+def shortage(placer: Placer, ask: Ask, affordable: Affordable = lambda _: True) -> Answer | None:
+    """Why there is no place, as far as parts and hosts are to blame, and the nearest change with which the tenant could
+    afford it.
+    """
     if not any(request.share is not None for request in ask.requests):
         return None
     if ask.host != NOTHING and fits(placer, replace(ask, host=NOTHING)):
-        return (_host(placer, ask),), _less_host(placer, ask)
+        return (_host(placer, ask),), _less_host(placer, ask) if affordable(ask.requests) else None
     found = [reason for request in ask.requests if request.share for reason in _parts(placer, ask, request)]
     if not found:
         found.append(Reason(Code.FRAGMENTED, _nodes(placer, ask), "no node has all parts and devices together"))
-    return tuple(found), less_of(placer, ask)
+    return tuple(found), less_of(placer, ask, affordable)
 
 
 def _nodes(placer: Placer, ask: Ask) -> int:
@@ -162,12 +177,12 @@ def _host(placer: Placer, ask: Ask) -> Reason:
     short = []
     if not any(cpu >= asked.cpu_milli for cpu, _ in left):
         most = max((cpu for cpu, _ in left), default=0)
-        short.append(f"needs {cores(asked.cpu_milli)} CPUs, best node has {cores(max(0, most))} left")
+        short.append(f"needs {cores(asked.cpu_milli)} CPU, best node has {cores(max(0, most))} left")
     if not any(memory >= asked.memory_bytes for _, memory in left):
         most = max((memory for _, memory in left), default=0)
         short.append(f"needs {needed(asked.memory_bytes)} of host memory, best node has {size(max(0, most))} left")
     count = sum(cpu < asked.cpu_milli or memory < asked.memory_bytes for cpu, memory in left)
-    wanted = f"needs {cores(asked.cpu_milli)} CPUs and {needed(asked.memory_bytes)} beside its devices"
+    wanted = f"needs {cores(asked.cpu_milli)} CPU and {needed(asked.memory_bytes)} memory beside its devices"
     message = ", ".join(short) or f"{wanted}, no node with the devices has that left"
     return Reason(Code.HOST_RESOURCES, count, message)
 
@@ -248,7 +263,7 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
     if stock.shares[at].mode in AMOUNTS:
         sums = f"{size(together[0])} and {together[1]}m are"
     elif each.units and not each.milli:
-        sums = f"{together[0]} {unit_word(stock.shares[at], together[0])} are"
+        sums = f"{together[0]} {unit_word(stock.shares[at], together[0])} {'is' if together[0] == 1 else 'are'}"
     if sums and together[0] >= each.units * wish.parts and together[1] >= each.milli * wish.parts:
         message = f"{told}: {sums} free on {int(mine.sum())} {kind}, but not together"
         yield Reason(Code.FRAGMENTED, nodes, message)
@@ -270,7 +285,8 @@ def _scattered(
     # What is not there of a layout is in use, wherever it lies.
     if stock.shares[at].layout or not any(memory <= free[0] and compute <= free[1] for memory, compute in needs):
         return
-    words = f"{free[0]} memory slices are free on {int(mine.sum())} {request.kind}, but not together"
+    is_free = f"{counted(free[0], 'memory slice')} {'is' if free[0] == 1 else 'are'} free"
+    words = f"{is_free} on {int(mine.sum())} {request.kind}, but not together"
     blocker = "" if request.count > 1 else _blocker(placer, ask, request, stock, at, mine, part)
     yield Reason(Code.FRAGMENTED, int(mine.any(axis=1).sum()), f"request {request.name}: {words}{blocker}")
 
@@ -321,11 +337,11 @@ def _mine(stock: Stock, at: int, wish: Wish, closed: bool = False) -> Booleans:
     return found
 
 
-def less_of(placer: Placer, ask: Ask) -> str | None:
+def less_of(placer: Placer, ask: Ask, affordable: Affordable = lambda _: True) -> str | None:
     """Which smaller part would fit: `fits with memory 18022Mi instead of 40Gi in request gpu`."""
     pool = placer.ledger.pools[ask.pool].index.pool
     for words, requests in smaller_parts(placer, ask):
-        if fits(placer, placer.ask(pool, requests, ask.affinity, ask.host, ask.profile)):
+        if affordable(requests) and fits(placer, placer.ask(pool, requests, ask.affinity, ask.host, ask.profile)):
             return words
     return None
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 
+from adjoin_allocator.alternatives import WAYS, count_ways, ways
 from adjoin_allocator.arbiter import Arbiter
 from adjoin_allocator.attempts import Attempt, GangAttempt, Stepwise
 from adjoin_allocator.batch import Batch
@@ -30,7 +31,7 @@ from adjoin_allocator.diagnosis import diagnose
 from adjoin_allocator.explain import nodes_word, reasons
 from adjoin_allocator.fabric import Fabrics
 from adjoin_allocator.fit import STATE_LIMIT, Fitter, Obstacle
-from adjoin_allocator.gang import gang_flaw, gang_of, is_gang
+from adjoin_allocator.gang import gang_flaws, gang_of, is_gang
 from adjoin_allocator.gang_quota import affordable_parts
 from adjoin_allocator.gang_reasons import Desk, explain_gang, incomplete
 from adjoin_allocator.hosts import NOTHING
@@ -48,10 +49,10 @@ from adjoin_allocator.place import Ask, Effort, Placer, Spot
 from adjoin_allocator.results import ClaimPlan, Code, Placement, Plan, PoolPlan, Reason, Stats
 from adjoin_allocator.seats import SeatMemo
 from adjoin_allocator.settling import settled
-from adjoin_allocator.shortage import less_isolation, less_of, share_refusal, shortage
+from adjoin_allocator.shortage import less_isolation, less_of, share_refusals, shortage
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.tariff import best, grant
-from adjoin_allocator.tenancy import Cost, least_cost
+from adjoin_allocator.tenancy import Cost
 from adjoin_allocator.terms import Objective, ReplicaState
 from adjoin_allocator.units import Served, Unit
 from adjoin_allocator.waitfor import given_to
@@ -172,10 +173,10 @@ class _Run:
         if claim.uid not in self._turns:
             self.served += 1
             self._turns[claim.uid] = self.served
-        asks = self._read(claim)
-        if isinstance(asks, Reason):
-            self._add(ClaimPlan(uid=claim.uid, reasons=(asks,)))
-            if asks.code is Code.ISOLATION_UNAVAILABLE:
+        asks, refused = self._read(claim)
+        if refused:
+            self._add(ClaimPlan(uid=claim.uid, reasons=refused))
+            if all(reason.code is Code.ISOLATION_UNAVAILABLE for reason in refused):
                 self._strict.append(claim)
             return
         early = self._early.get(claim.uid, {})
@@ -253,7 +254,7 @@ class _Run:
             # A quota decides claim by claim.
             if pool is None or pool.objective is not Objective.THROUGHPUT or pool.tenants or is_gang(claim):
                 continue
-            if not isinstance(self._read(claim), Reason) and not any(request.first_of for request in claim.requests):
+            if not self._read(claim)[1] and not any(request.first_of for request in claim.requests):
                 ask = self.placer.ask(pool, claim.requests, claim.affinity, claim.host, claim.profile)
                 units = by_pool.setdefault(claim.pool, [])
                 units += ((claim, index, ask) for index in self.ledger.lacking[claim.uid])
@@ -322,7 +323,7 @@ class _Run:
                     for index in self.ledger.lacking[claim.uid]
                     if index not in placed
                 )
-        changed = self.batch.improve()
+        changed = self.batch.improve(self.arbiter.loosened)
         anew = {units[0].claim.uid for units in changed}
         self._waiting = [waiting for waiting in self._waiting if waiting.claim.uid not in anew]
         for units in changed:
@@ -332,7 +333,7 @@ class _Run:
             self.arbiter.rebook(claim, placements)
             self._plans.pop(claim.uid, None)
             if missing:
-                over = self.arbiter.over_quota(claim, least_cost(claim.requests, asks[0].portions))
+                over = self.arbiter.over_quota(claim, self.arbiter.least(claim))
                 unit = self._units[claim.uid]
                 self._waiting.append(
                     _Waiting(claim, asks, placements, unit, False, reasons=over.reasons, remedy=over.remedy)
@@ -342,11 +343,13 @@ class _Run:
         for uid, gap in self.batch.gaps.items():
             if uid in self._plans:
                 self._plans[uid] = replace(self._plans[uid], gap=gap)
-        self._serve_again({units[0].claim.pool for units in changed})
+        self._serve_again({units[0].claim.pool for units in changed} | self.arbiter.loosened)
         self._waiting.sort(key=lambda waiting: self._turns[waiting.claim.uid])
 
     def _serve_again(self, pools: Collection[str]) -> None:
-        """Serves once more who waits in pools where others have moved: what these have left may do. Nobody moves."""
+        """Serves once more who waits in pools where others have moved, or where something is held no longer: what came
+        free may do. Nobody moves.
+        """
         self.improved = True
         again = [each for each in self._waiting if each.claim.pool in pools and not each.nominated and not each.limit]
         self._waiting = [each for each in self._waiting if each not in again]
@@ -361,34 +364,36 @@ class _Run:
             demand = self._rounds[pool] = self.ledger.markets.get(pool, Market()).open()
         return demand
 
-    def _read(self, claim: Claim) -> tuple[Ask, ...] | Reason:
-        """The ways of serving a claim that are looked for, or why it is not even looked at."""
+    def _read(self, claim: Claim) -> tuple[tuple[Ask, ...], tuple[Reason, ...]]:
+        """The ways of serving a claim that are looked for; or all reasons why it is not even looked at: first what is
+        wrong with the claim, then with its shares, then with its pool.
+        """
         if claim.hold is not None:
-            return Reason(Code(claim.hold.code), 0, claim.hold.message)
+            return (), tuple(Reason(Code(one.code), 0, one.message) for one in (claim.hold, *claim.more_holds))
         pool = self.snapshot.pools.get(claim.pool)
         if pool is None:
             named = f"there is no DevicePool {claim.pool}" if claim.pool else "no pool is named and none is the default"
-            return Reason(Code.POOL_NOT_FOUND, 0, named)
+            return (), (Reason(Code.POOL_NOT_FOUND, 0, named),)
         reading = self.placer.read(pool, claim)
-        why = reading.flaw or gang_flaw(pool, claim)
-        if why is not None:
-            return Reason(Code.INVALID_CLAIM, 0, why)
-        asks = reading.asks
-        if reading.divides:
-            # One way is enough: a claim is refused when parts keep all of its ways from being looked for.
-            refused = [self._refused(claim, way) for way in reading.ways]
-            if refused[0] is not None and None not in refused:
-                return refused[0]
-            if any(refused):
-                asks = tuple(ask for ask, why in zip(asks, refused, strict=True) if why is None)
+        asks, choices = reading.asks, reading.ways
+        why = [Reason(Code.INVALID_CLAIM, 0, flaw) for flaw in (*reading.flaws, *gang_flaws(pool, claim))]
+        if reading.flaws and count_ways(claim.requests) <= WAYS:
+            choices = ways(claim.requests)
+        if reading.divides or reading.flaws:
+            # One way is enough: parts are in the way of a claim when they keep all of its ways from being looked for.
+            refused = [self._refused(claim, way) for way in choices]
+            if refused and all(refused):
+                why += dict.fromkeys(reason for each in refused for reason in each)
+            elif asks and any(refused):
+                asks = tuple(ask for ask, each in zip(asks, refused, strict=True) if not each)
         if pool.unavailable:
             nodes = len(self.ledger.pools[claim.pool].index.views)
-            return Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}")
-        return asks
+            why.append(Reason(Code.NOT_ALLOWED, nodes, f"pool {pool.name} takes nothing new: {pool.unavailable}"))
+        return asks, tuple(why)
 
-    def _refused(self, claim: Claim, way: Sequence[Request]) -> Reason | None:
+    def _refused(self, claim: Claim, way: Sequence[Request]) -> tuple[Reason, ...]:
         """Why one way of serving a claim is not even looked for."""
-        return share_refusal(claim, way, self.snapshot.shares, self.ledger.parts.refusal)
+        return share_refusals(claim, way, self.snapshot.shares, self.ledger.parts.refusal)
 
     def place(self, ask: Ask, index: int, spot: Spot) -> Placement:
         """Gives a replica the devices of a spot."""
@@ -411,7 +416,8 @@ class _Run:
         for found_waiting in self._waiting:
             waiting = self._as_it_stands(found_waiting)
             gang, mark = waiting.gang, self.ledger.checkpoint()
-            own = self.arbiter.lift(waiting.claim)
+            # What is held for a claim is free to it alone.
+            own = waiting.claim.uid if self.arbiter.lift(waiting.claim) else ""
             answer: tuple[tuple[Reason, ...], str | None] = ((), waiting.remedy)
             # What a gang that has places already could have besides is not asked here.
             held = None if waiting.reasons or (gang and waiting.placements) else self.arbiter.blocked(waiting.unit)
@@ -429,14 +435,22 @@ class _Run:
                 message = f"the search was given up after {STATE_LIMIT:,} states on {nodes_word(nodes)}"
                 answer = ((Reason(Code.SEARCH_LIMIT, nodes, message),), None)
             else:
-                key = (waiting.claim.pool, waiting.claim.requests, waiting.claim.affinity, waiting.claim.host, own)
+                key = (
+                    waiting.claim.pool,
+                    waiting.claim.requests,
+                    waiting.claim.affinity,
+                    waiting.claim.host,
+                    own,
+                    self.arbiter.rooms(waiting.claim),
+                )
                 found = known.get(key)
                 if found is None:
                     found = self._why(waiting, ahead)
                 elif found[1] is not None and waits(found[1]):
                     whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
-                    less = (less_of(self.placer, ask) for ask in waiting.asks)
-                    found = (found[0], changed(self.placer, whole) or next(filter(None, less), None))
+                    allowed = self._allowed(waiting.claim)
+                    less = (less_of(self.placer, ask, allowed) for ask in waiting.asks)
+                    found = (found[0], changed(self.placer, whole, allowed) or next(filter(None, less), None))
                 known[key] = found
                 # What would fit but for the quota is not what would make it fit.
                 answer = (found[0], self._affordable(waiting) if waiting.reasons else found[1])
@@ -464,16 +478,13 @@ class _Run:
             return
         shares = self.snapshot.shares
         words = less_isolation(self.placer, claim, shares, lambda requests: self._refused(claim, requests))
-        if words is not None and not self.arbiter.accounts(claim.pool).short(claim.tenant, least_cost(claim.requests)):
+        if words is not None and self.arbiter.affordable(claim, claim.requests):
             self._plans[claim.uid] = replace(self._plans[claim.uid], nearest=words)
 
     def _affordable(self, waiting: _Waiting) -> str | None:
         """Which smaller claim would have a place, and within its tenant's quota; that of today fits neither."""
-        accounts, tenant = self.arbiter.accounts(waiting.claim.pool), waiting.claim.tenant
         whole = [ask for ask in waiting.asks if not any(request.share for request in ask.requests)]
-        return changed(
-            self.placer, whole, lambda requests: not accounts.short(tenant, least_cost(requests, accounts.portions))
-        )
+        return changed(self.placer, whole, self._allowed(waiting.claim))
 
     def _given_back(self, waiting: _Waiting, ahead: Sequence[Ask]) -> str | None:
         """Which tenant would have to give back what it borrows; nobody who waits before, or is of it, may take that."""
@@ -545,7 +556,10 @@ class _Run:
             claim.placed,
             hosts,
         )
-        return ledger.remembered(key, lambda: explain_gang(desk, left))
+        return ledger.remembered(
+            (key, self.arbiter.rooms(claim)),
+            lambda: explain_gang(desk, left, lambda *asked: self.arbiter.affordable(claim, *asked)),
+        )
 
     def _rest(self, gang: Gang, placements: Sequence[Placement]) -> tuple[Desk, Gang]:
         """What is left of a gang beside those that were placed just now, and where to ask about it."""
@@ -564,13 +578,24 @@ class _Run:
         asks, claim = waiting.asks, waiting.claim
         # A claim that has nothing is in nobody's way.
         mine = claim.uid if claim.placed or waiting.placements else None
-        key = (asks, frozenset(ahead), mine, self.ledger.hosts.version if claim.host != NOTHING else 0)
-        return self.ledger.pools[claim.pool].remembered(key, lambda: self._reasoned(asks, ahead, mine))
+        hosts = self.ledger.hosts.version if claim.host != NOTHING else 0
+        key = (asks, frozenset(ahead), mine, hosts, self.arbiter.rooms(claim))
+        return self.ledger.pools[claim.pool].remembered(
+            key, lambda: self._reasoned(asks, ahead, mine, self._allowed(claim))
+        )
+
+    def _allowed(self, claim: Claim) -> Callable[[tuple[Request, ...]], bool]:
+        """Whether a claim's tenant could have one more replica that asks this."""
+        return lambda requests: self.arbiter.affordable(claim, requests)
 
     def _reasoned(
-        self, asks: tuple[Ask, ...], ahead: Sequence[Ask], mine: ClaimUID | None
+        self,
+        asks: tuple[Ask, ...],
+        ahead: Sequence[Ask],
+        mine: ClaimUID | None,
+        affordable: Callable[[tuple[Request, ...]], bool],
     ) -> tuple[tuple[Reason, ...], str | None]:
-        short = [shortage(self.placer, ask) for ask in asks]
+        short = [shortage(self.placer, ask, affordable) for ask in asks]
         found = reasons(diagnose(self.placer, asks[0])) if short[0] is None else short[0][0]
         if len(asks) > 1:
             first, *others = found
@@ -581,9 +606,9 @@ class _Run:
         placed |= {uid: plan.placements for uid, plan in self._plans.items()}
         given = given_to(self.placer, ((self.ledger.known(uid), theirs) for uid, theirs in placed.items() if theirs))
         whole = [ask for ask, why in zip(asks, short, strict=True) if why is None]
-        words = nearest(self.placer, whole, ahead, mine, given) if whole else None
+        words = nearest(self.placer, whole, ahead, mine, given, affordable) if whole else None
         told = (
-            nearest_part(self.placer, ask, why[1], ahead, mine, given)
+            nearest_part(self.placer, ask, why[1], ahead, mine, given) if affordable(ask.requests) else why[1]
             for ask, why in zip(asks, short, strict=True)
             if why is not None
         )

@@ -10,7 +10,7 @@ Nothing here decides; what may not be planned is marked as held back, with the r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from math import ceil
@@ -25,6 +25,7 @@ from adjoin.facts import ClaimFacts, PodFacts
 from adjoin.holdings import evicted_since, hopeless, is_released, read_evictions, read_nominated, read_placed
 from adjoin.inventory import Inventory, asked_pool, own_tenant
 from adjoin.modes import ModesReader
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.cel import Quantity
 from adjoin_allocator.model import (
     Claim,
@@ -185,25 +186,30 @@ class SnapshotBuilder:
         pool = asked_pool(facts, inventory.default_pool)
         rules = inventory.tenancies.get(pool)
         tenant = claim.tenant if rules is None else rules.tenant_of(claim.namespace)
-        hold = claim.hold
+        holds = [] if claim.hold is None else [claim.hold]
+        # Who waits for something else is not looked at, and told of it later.
+        refusing = not holds or holds[0].code == Code.INVALID_CLAIM
         labels = self._labels.get(claim.namespace) or {NAME_LABEL: claim.namespace}
-        if hold is None and rules is not None and not rules.allows(labels):
+        if refusing and rules is not None and not rules.allows(labels):
             text = f"namespace {claim.namespace} may not claim from pool {pool}: its labels do not match"
-            hold = ClaimHold(Code.NOT_ALLOWED, f"{text} tenancy.namespaceSelector")
+            holds.append(ClaimHold(Code.NOT_ALLOWED, f"{text} tenancy.namespaceSelector"))
         priority, named = claim.priority, facts.claim.spec.priority_class_name
         if named is not None:
             priority = self._priorities.get(named, 0)
-            if hold is None and named not in self._priorities:
-                hold = ClaimHold(Code.INVALID_CLAIM, f"there is no PriorityClass {named} (spec.priorityClassName)")
-        if hold is None and facts.claim.spec.lifecycle is not None:
-            wrong = _wrong_parameter(facts.claim.spec.lifecycle.parameters, inventory.parameters.get(pool))
-            hold = ClaimHold(Code.INVALID_CLAIM, wrong) if wrong else None
+            if refusing and named not in self._priorities:
+                text = f"there is no PriorityClass {named} (spec.priorityClassName)"
+                holds.append(ClaimHold(Code.INVALID_CLAIM, text))
+        if refusing and facts.claim.spec.lifecycle is not None:
+            wrong = _wrong_parameters(facts.claim.spec.lifecycle.parameters, inventory.parameters.get(pool))
+            holds += (ClaimHold(Code.INVALID_CLAIM, each) for each in wrong)
         key = (claim.namespace, claim.name)
-        hold = hold or self._pod_gated(key)
-        if hold is None and claim.host != HostAsk() and not view.guests_listed:
-            hold = ClaimHold(Code.HOST_RESOURCES, "what pods use of the nodes is not known yet")
+        gated = None if holds else self._pod_gated(key)
+        holds += [] if gated is None else [gated]
+        if not holds and claim.host != HostAsk() and not view.guests_listed:
+            holds.append(ClaimHold(Code.HOST_RESOURCES, "what pods use of the nodes is not known yet"))
         placed = _with_bound(_today(claim.placed, inventory), self._bound.get(key, ()))
-        return replace(claim, pool=pool, tenant=tenant, priority=priority, placed=placed, hold=hold)
+        hold, more = holds[0] if holds else None, tuple(holds[1:])
+        return replace(claim, pool=pool, tenant=tenant, priority=priority, placed=placed, hold=hold, more_holds=more)
 
     def _pod_gated(self, claim: Named) -> ClaimHold | None:
         message = self._gated.get(claim)
@@ -242,16 +248,15 @@ def _with_others(device: Device, outside: Mapping[tuple[str, str], Counted], len
     return replace(device, lent=lent[device.id]) if device.id in lent else device
 
 
-def _wrong_parameter(chosen: Mapping[str, str], declared: Mapping[str, tuple[str, ...]] | None) -> str:
-    """What of a claim's hook parameters its pool does not know, in words, or ""."""
+def _wrong_parameters(chosen: Mapping[str, str], declared: Mapping[str, tuple[str, ...]] | None) -> Iterator[str]:
+    """What of a claim's hook parameters its pool does not know, in words."""
     for name, value in sorted(chosen.items()) if declared is not None else ():
         assert declared is not None
         field = f"spec.lifecycle.parameters[{name}]"
         if name not in declared:
-            return f"{field}: its pool declares {', '.join(sorted(declared)) or 'no parameters'}"
-        if value not in declared[name]:
-            return f"{field}: {value!r} is none of the values that its pool declares: {', '.join(declared[name])}"
-    return ""
+            yield f"{field}: its pool declares {', '.join(sorted(declared)) or 'no parameters'}"
+        elif value not in declared[name]:
+            yield f"{field}: {value!r} is none of the values that its pool declares: {', '.join(declared[name])}"
 
 
 def _same_surroundings(last: tuple[View, Inventory], now: tuple[View, Inventory]) -> bool:
@@ -298,7 +303,8 @@ def translate(uid: str, facts: ClaimFacts) -> Claim:
         hold = ClaimHold(Code.SUSPENDED, "it is suspended: spec.suspend is true")
     elif (failure := hopeless(facts)) is not None:
         said = f": {failure['message']}" if failure.get("message") else ""
-        text = f"hook {failure.get('hook')} failed on {failure.get('count')} sets of devices for replica"
+        sets = counted(int(failure.get("count") or 0), "set")
+        text = f"hook {failure.get('hook')} failed on {sets} of devices for replica"
         where = f"{failure.get('index')}, last on {failure.get('node')}"
         hold = ClaimHold(Code.QUARANTINED, f"{text} {where}{said}; a change of the claim's spec begins anew")
     released = is_released(facts)

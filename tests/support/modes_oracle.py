@@ -86,36 +86,30 @@ def served(snapshot: Snapshot, claims: Sequence[Claim]) -> list[str]:
     return [claim.name for claim in found]
 
 
-def gang(snapshot: Snapshot, claim: Claim) -> tuple[int, int]:
-    """How many members of a gang without fabric fit, and how many of its ways, the best first, are enough for that; no
-    members when fewer fit than it needs.
+def gang(snapshot: Snapshot, claim: Claim) -> tuple[int, ...]:
+    """How many members of a gang without fabric fit, and how many of these are served in each of its ways, the best
+    first, where as many as can be are served in the best, then in the second, …; nothing when fewer fit than it needs.
     """
     choices = ways(claim)
-    whole = _most(snapshot, claim, len(choices))
-    if whole < (claim.gang_min or 1):
-        return 0, 0
-    return whole, next(number for number in range(1, len(choices) + 1) if _most(snapshot, claim, number) == whole)
+    known: dict[object, tuple[int, ...]] = {}
 
-
-def _most(snapshot: Snapshot, claim: Claim, number: int) -> int:
-    """How many members fit, each in one of so many ways."""
-    choices = ways(claim)[:number]
-    known: dict[object, int] = {}
-
-    def most(state: Held, wanted: int) -> int:
+    def best(state: Held, wanted: int) -> tuple[int, ...]:
+        none = (0,) * (len(choices) + 1)
         if not wanted:
-            return 0
+            return none
         key = (wanted, _name(state))
         if key not in known:
-            best = 0
-            for after in (one for requests, _ in choices for one in places(snapshot, state, claim, requests)):
-                best = max(best, 1 + most(after, wanted - 1))
-                if best == wanted:
-                    break
-            known[key] = best
+            found = none
+            for at, (requests, _) in enumerate(choices):
+                for after in places(snapshot, state, claim, requests):
+                    rest = best(after, wanted - 1)
+                    one = tuple(number + (place in (0, at + 1)) for place, number in enumerate(rest))
+                    found = max(found, one)
+            known[key] = found
         return known[key]
 
-    return most(held(snapshot), claim.replicas)
+    found = best(held(snapshot), claim.replicas)
+    return found if found[0] >= (claim.gang_min or 1) else (0,) * len(found)
 
 
 def _name(state: Held) -> object:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.matrix import NO_LINK, SELF, Lines, Matrix, MatrixError, significant_lines
 
 _TITLE = re.compile(r"=+\s*(\S.*?)\s*=+")
@@ -81,8 +82,8 @@ def _table(title: int, below: Lines) -> tuple[tuple[str, ...], tuple[tuple[str |
         if name in rows:
             raise MatrixError(number, f"row {name} is there twice, first in line {lines[name]}")
         if len(words) != len(columns):
-            problem = f"row {name} has {len(words)} cells, one for each of {len(columns)} columns is needed"
-            raise MatrixError(number, problem)
+            each = f"one for each of {counted(len(columns), 'column')}"
+            raise MatrixError(number, f"row {name} has {counted(len(words), 'cell')}, {each} is needed")
         for column, word in zip(columns, words, strict=True):
             if (word == _NOTHING) != (column == name):
                 problem = f"row {name}, column {column}: {word}; 0 belongs where a GPU meets itself and only there"
@@ -93,7 +94,9 @@ def _table(title: int, below: Lines) -> tuple[tuple[str, ...], tuple[tuple[str |
         rows[name], lines[name] = words, number
     for column in columns:
         if column not in rows:
-            raise MatrixError(header_line, f"row {column} is missing: a row for each of {len(columns)} GPUs is needed")
+            raise MatrixError(
+                header_line, f"row {column} is missing: a row for each of {counted(len(columns), 'GPU')} is needed"
+            )
     for index, one in enumerate(columns):
         for place, other in enumerate(columns[:index]):
             if rows[one][place] != rows[other][index]:
@@ -116,7 +119,7 @@ def _numa(lines: Lines, gpus: tuple[str, ...]) -> dict[str, frozenset[int]]:
             continue
         gpu = f"GPU{entry[1]}"
         if gpu not in gpus:
-            raise MatrixError(number, f"GPU[{entry[1]}] is not among the {len(gpus)} GPUs of the table")
+            raise MatrixError(number, f"GPU[{entry[1]}] is not among the {counted(len(gpus), 'GPU')} of the table")
         if gpu in seen:
             raise MatrixError(number, f"GPU[{entry[1]}] is there twice, first in line {seen[gpu]}")
         seen[gpu] = number

@@ -17,11 +17,12 @@ from adjoin.cli.exits import OK, PENDING
 from adjoin.cli.explain import find_claim
 from adjoin.cli.explained import say, table, title
 from adjoin.cli.held import device_words
-from adjoin.cli.output import as_text, console_for, counted, trimmed
+from adjoin.cli.output import as_text, console_for, trimmed
 from adjoin.cli.progress import progress
 from adjoin.cli.question import Question, pose
 from adjoin.cli.source import NoAnswer, Source, Where, complain, moment, read_source, warn
 from adjoin.lifecycle import share_entry
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.defrag import Advice, Move, Outcome, defragment
 from adjoin_allocator.model import ClaimUID, PlacedDevice
 from adjoin_allocator.results import Placement

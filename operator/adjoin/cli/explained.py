@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from adjoin.cli.held import by_request, device_words
-from adjoin.cli.output import console_for, counted, trimmed
+from adjoin.cli.output import console_for, trimmed
+from adjoin_allocator.amounts import counted
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 WIDTH = 120
 
 
-def counted(count: int, noun: str) -> str:
-    """A number with its noun, in the plural where it is not one."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
-
-
 def render(shown: Mapping[str, Any], output: str) -> str:
     """The text of a plan, ending with a newline."""
     return as_text(shown, output) if output != "table" else _tables(shown)

@@ -14,13 +14,14 @@ from typing import Any
 
 from adjoin.cli.documents import STDIN
 from adjoin.cli.exits import FAILED, OK
-from adjoin.cli.output import as_text, counted
+from adjoin.cli.output import as_text
 from adjoin.cli.progress import Tell, progress
 from adjoin.cli.question import pose
 from adjoin.cli.source import NoAnswer, Where, complain, moment, read_source, warn
 from adjoin.lifecycle import rfc3339
 from adjoin.records import UnreadableRecord, dumped, make_record, parse_record, read_record, write_record
 from adjoin_allocator import plan
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.wire_format import Record, encode_plan, encode_record
 
 SHOWN = 20

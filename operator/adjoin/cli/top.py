@@ -19,6 +19,7 @@ from adjoin.cli.output import as_text, console_for, trimmed
 from adjoin.cli.progress import progress
 from adjoin.cli.source import NoAnswer, Source, Where, complain, read_source, warn
 from adjoin.cli.usage import usage
+from adjoin_allocator.amounts import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,7 +88,9 @@ def watch(
                 text = tables(shown)
                 rows = max(live.console.size.height - 2, 1)
                 lines = text.splitlines()
-                more = f"… {len(lines) - rows} more lines: name a pool, or --node" if len(lines) > rows else ""
+                more = (
+                    f"… {counted(len(lines) - rows, 'more line')}: name a pool, or --node" if len(lines) > rows else ""
+                )
                 note = trouble or more
                 live.update(Text.from_ansi("\n".join([*lines[:rows], note])), refresh=True)
                 sleep(interval)

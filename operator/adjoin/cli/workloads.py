@@ -19,7 +19,7 @@ from adjoin.api import DeviceClaim
 from adjoin.api.defaults import most_replicas
 from adjoin.api.names import ANNOTATION_CONTAINERS, ANNOTATION_REPLICA, LABEL_CLAIM
 from adjoin.cli.documents import Document
-from adjoin.cli.output import counted
+from adjoin_allocator.amounts import counted
 
 Named = tuple[str, str]
 _NONE: Mapping[str, Any] = {}

@@ -53,6 +53,7 @@ from adjoin.lifecycle import (
     review,
 )
 from adjoin.status import Ailing, claim_notice, claim_status, gist, merge_patch, standing_failures
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.model import ClaimUID, Device, DeviceID, PlacedDevice, PlacedShare, Pool
 from adjoin_allocator.results import ClaimPlan, Reason
 from adjoin_allocator.terms import DeviceType, ReplicaState, Standing
@@ -169,8 +170,9 @@ def decide_claim(claim: ClaimFacts, scene: Scene, work: Work, resize: Resize | N
 
 
 def _requeued(claim: ClaimFacts) -> Notice:
+    needed = counted(fewest(claim), "member")
     text = (
-        f"for {PATIENCE_SECONDS / 60:.0f} minutes the gang has had fewer than the {fewest(claim)} members it needs, "
+        f"for {PATIENCE_SECONDS / 60:.0f} minutes the gang has had fewer than the {needed} it needs, "
         "and nobody used any of them: it gives all of its devices back and is planned anew as a whole"
     )
     return Notice("GangRequeued", text, warning=True, key=str(lacking_since(claim)))

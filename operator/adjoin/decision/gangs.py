@@ -16,6 +16,7 @@ from adjoin.decision.lost import in_use
 from adjoin.facts import ClaimFacts, moment
 from adjoin.inventory import Inventory
 from adjoin.lifecycle import Indexes, Member, Relations, entries, uses_of
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.results import ClaimPlan
 
 PATIENCE_SECONDS: Final = 600.0
@@ -41,7 +42,8 @@ def incomplete(claim: ClaimFacts, members: Sequence[Member], blocked: Mapping[in
     )
     if there >= need:
         return ""
-    return f"its gang is incomplete: {there} of at least {need} members have a place where their pods can start"
+    short = f"{there} of at least {counted(need, 'member')} {'has' if need == 1 else 'have'}"
+    return f"its gang is incomplete: {short} a place where their pods can start"
 
 
 def lacking_since(claim: ClaimFacts) -> float | None:

@@ -15,6 +15,7 @@ from adjoin.api import DeviceClaim, DevicePool
 from adjoin.api.defaults import count_of, device_of, most_devices
 from adjoin.api.names import DEVICES_PER_RESOURCE_CLAIM, DRIVER
 from adjoin.api.pool_policy import Split
+from adjoin_allocator.amounts import counted
 
 _T = TypeVar("_T")
 
@@ -110,9 +111,8 @@ def deal(layout: Layout, devices: Mapping[str, Sequence[_T]]) -> tuple[tuple[tup
             have = left.get(request, [])
             take = len(have) if count is None else min(count, len(have)) if request in part.upto else count
             if len(have) < take:
-                raise LayoutError(
-                    f"request {request} holds {len(have)} devices where its ResourceClaims have room for {take}"
-                )
+                held = counted(len(have), "device")
+                raise LayoutError(f"request {request} holds {held} where its ResourceClaims have room for {take}")
             if take > DEVICES_PER_RESOURCE_CLAIM:
                 raise LayoutError(
                     f"request {request} holds {take} devices, more than {DEVICES_PER_RESOURCE_CLAIM} with all: true"

@@ -17,6 +17,7 @@ from adjoin.facts import ClaimFacts, Raw
 from adjoin.holdings import exhausted, read_evictions
 from adjoin.lifecycle import Indexes, Member, device_entry, given_out, rfc3339, run_entry, sentence
 from adjoin.status.conditions import Condition, compact, conditions
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.results import ClaimPlan, Code, Reason
 from adjoin_allocator.terms import ReplicaState
 
@@ -248,7 +249,8 @@ def _why_failed(members: Sequence[Member], lost: Sequence[Member], failures: Seq
         return "Conflict", "; ".join(f"replica {member.index}: {member.lost}" for member in lost)
     last = exhausted(failures)
     if last is not None:
-        text = f"replica {last.get('index')}: hook {last.get('hook')} failed on {last.get('count')} sets of devices"
+        sets = counted(int(last.get("count") or 0), "set")
+        text = f"replica {last.get('index')}: hook {last.get('hook')} failed on {sets} of devices"
         said = f": {last['message']}" if last.get("message") else ""
         return "InitFailed", f"{text}, last on node {last.get('node')}{said}; a change of the claim's spec begins anew"
     for member in members:

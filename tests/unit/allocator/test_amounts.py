@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adjoin_allocator.amounts import cores, needed, size
+from adjoin_allocator.amounts import cores, counted, needed, size
 
 
 @pytest.mark.parametrize(("milli", "words"), [(96_000, "96"), (1500, "1500m"), (0, "0"), (1, "1m")])
@@ -34,3 +34,8 @@ def test_bytes(amount: int, words: str) -> None:
 )
 def test_what_is_needed_is_never_said_to_be_less(amount: int, words: str) -> None:
     assert needed(amount) == words
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 replicas"), (1, "1 replica"), (2, "2 replicas")])
+def test_numbers_of_things(count: int, words: str) -> None:
+    assert counted(count, "replica") == words

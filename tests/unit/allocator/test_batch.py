@@ -25,6 +25,7 @@ from adjoin_allocator import (
     Objective,
     Plan,
     Profile,
+    ReplicaState,
     Snapshot,
     Tenant,
     batch,
@@ -169,6 +170,61 @@ def test_what_waits_is_explained_by_what_is_left_at_the_end() -> None:
 )
 def test_only_what_stands_for_itself_is_moved(claim: Claim, alone: bool) -> None:
     assert independent(claim) is alone
+
+
+# What comes free on the way
+
+
+def promised(*devices: Device, wanted: int = 2) -> Snapshot:
+    """A claim of high standing, and one of low standing to which the first GPU of node `a` is promised, and which finds
+    another place on node `c`.
+    """
+    devices = (*near("a", 2), *devices, make.device("gpu-0", "c", switch="s", root="r", numa=0))
+    holder = make.claim("holder", nominated=(make.nomination(devices[:1]),), host=HostAsk(cpu_milli=1000))
+    nodes = [make.node(name, cpu_milli=8000) for name in ("a", "b", "c")]
+    claims = [make.claim("first", make.request("gpu", wanted), priority=1), holder]
+    return make.snapshot(devices, claims, nodes=nodes)
+
+
+def test_the_gap_counts_what_came_free_while_others_were_served() -> None:
+    """Two GPUs of `b` have rank 4 (SYS) between them, those of `a` rank 1 (PIX): three quarters are too much. The pair
+    of `a` was held for another claim when this one was served, and is free at the end.
+    """
+    snapshot = promised(*apart("b", 2))
+    greedy = planned(pooled(snapshot, optimise_milliseconds=0))
+    assert where(greedy) == {"first": ["b"], "holder": ["c"]}
+    assert (gap(greedy), greedy.claims[ClaimUID("uid-first")].gap) == (0.75, 0.75)
+    answer = planned(pooled(snapshot))
+    assert where(answer) == {"first": ["a"], "holder": ["c"]}
+    assert (gap(answer), answer.claims[ClaimUID("uid-first")].gap) == (0, 0)
+
+
+@pytest.mark.parametrize("milliseconds", [0, 5000])
+def test_what_came_free_while_others_were_served_is_given_to_who_waits(milliseconds: int) -> None:
+    answer = planned(pooled(promised(), optimise_milliseconds=milliseconds))
+    assert where(answer) == {"first": ["a"], "holder": ["c"]}
+
+
+@pytest.mark.parametrize("going", ["evicted", "releasing"])
+def test_the_gap_does_not_count_what_is_still_to_come_free(going: str) -> None:
+    """Four near GPUs of `a` are on their way back, or are to be by this decision: neither pair can have them, and one
+    of the pairs on `b` has rank 4 (SYS) and one rank 1 (PIX), whoever gets which.
+    """
+    devices = [*near("a", 4), *near("b", 2), *(make.device(f"gpu-{at}", "b", root=f"r{at}") for at in (2, 3))]
+    state = ReplicaState.RELEASING if going == "releasing" else ReplicaState.READY
+    low = make.claim("low", make.request("gpu", 4), placed=(make.placed({"gpu": devices[:4]}, state=state),))
+    claims = [
+        low,
+        *(make.claim(name, make.request("gpu", 2), priority=2, created=make.NOW - 5) for name in ("one", "two")),
+        make.claim("high", make.request("gpu", 4), priority=1),
+    ]
+    rules = make.evicting(within=going == "evicted")
+    answer = planned(make.snapshot(devices, claims, pools=[make.pool(preemption=rules, **EXACT)]))
+    assert bool(answer.preempted) is (going == "evicted")
+    assert where(answer) == {"one": ["b"], "two": ["b"], "high": []}
+    # Together the distances are 1 + 4, and cannot be less; the one that is 4 could be 1 if the other were not there.
+    assert gap(answer) == 0
+    assert [answer.claims[ClaimUID(f"uid-{name}")].gap for name in ("one", "two")] == [0, 0.75]
 
 
 # Throughput

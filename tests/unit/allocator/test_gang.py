@@ -354,7 +354,7 @@ def changed(snapshot: Snapshot, words: str) -> Snapshot:
         claim = replace(claim, affinity=(make.required(scope, "gpu"),))
     elif words.startswith("fits with gang.minReplicas "):
         claim = replace(claim, gang_min=int(level))
-    elif " replicas instead of " in words:
+    elif " replicas instead of " in words or " replica instead of " in words:
         number = int(words.split()[2])
         claim = replace(claim, replicas=number, gang_min=number)
     elif words.startswith(("fits without M", "fits without D")):
@@ -461,7 +461,7 @@ def too_many_selectors() -> Snapshot:
             nothing_free,
             Code.INSUFFICIENT_DEVICES,
             "needs 4 gpu for 2 members, 2 of 8 free",
-            "fits with 1 replicas",
+            "fits with 1 replica",
             id="few",
         ),
         pytest.param(in_pieces, Code.FRAGMENTED, "best node has 1 free", "fits with count 1", id="pieces"),
@@ -494,10 +494,10 @@ def too_many_selectors() -> Snapshot:
             id="segments",
         ),
         pytest.param(
-            on_their_way_back, Code.DEVICE_RELEASING, "being released on n1", "fits with 1 replicas", id="back"
+            on_their_way_back, Code.DEVICE_RELEASING, "being released on n1", "fits with 1 replica", id="back"
         ),
-        pytest.param(unhealthy, Code.UNHEALTHY, "1 unhealthy devices on n1", "fits with 1 replicas", id="unhealthy"),
-        pytest.param(cordoned, Code.NODE_UNAVAILABLE, "n1 is cordoned", "fits with 1 replicas", id="cordoned"),
+        pytest.param(unhealthy, Code.UNHEALTHY, "1 unhealthy device on n1", "fits with 1 replica", id="unhealthy"),
+        pytest.param(cordoned, Code.NODE_UNAVAILABLE, "n1 is cordoned", "fits with 1 replica", id="cordoned"),
         pytest.param(
             no_rail, Code.ATTRIBUTE_MISSING, f"{RAIL} missing on 4 of 4 candidates", "fits without Match", id="no rail"
         ),
@@ -612,6 +612,40 @@ def test_a_gang_takes_most_members_then_better_ways(nodes: int, gpus: int, repli
     claim = make.gang("claim", two_ways(), replicas=replicas)
     answer = planned(world(machines, devices, claim))
     assert [one.devices[0].request for one in of(answer).placements] == wanted
+
+
+@pytest.mark.parametrize(
+    ("gpus", "replicas", "wanted"),
+    [
+        pytest.param((8, 2), 3, ["n1 four", "n1 four", "n2 two"], id="two fours on two nodes, not one on one"),
+        pytest.param((8, 8, 4), 6, ["n1 four", "n1 two", "n1 two", "n2 four", "n2 four", "n3 four"], id="four of six"),
+        pytest.param((4, 8, 2, 6), 4, ["n1 four", "n2 four", "n2 four", "n4 four"], id="all of them"),
+    ],
+)
+def test_better_ways_come_before_a_smaller_domain(gpus: Sequence[int], replicas: int, wanted: list[str]) -> None:
+    """Members fit closer together when more of them have only two GPUs."""
+    devices = [device for at, number in enumerate(gpus, 1) for device in make.flat(f"n{at}", number)]
+    nodes = [make.racked(f"n{at}", f"r{at}") for at in range(1, len(gpus) + 1)]
+    answer = planned(world(nodes, devices, make.gang("claim", two_ways(), replicas=replicas)))
+    told = [f"{one.node} {one.devices[0].request.removeprefix('gpu/')}" for one in of(answer).placements]
+    assert told == wanted
+
+
+def test_a_way_further_down_for_one_leaves_the_best_to_another() -> None:
+    """Ten GPUs for three members: four, four and two rather than four, three and three, though that is fewer ways."""
+    ways = tuple(Alternative(name, count=count) for name, count in (("four", 4), ("three", 3), ("two", 2)))
+    claim = make.gang("claim", make.request("gpu", first_of=ways), replicas=3)
+    answer = planned(world([make.racked("n1", "r1")], make.flat("n1", 10), claim))
+    assert [one.devices[0].request for one in of(answer).placements] == ["gpu/four", "gpu/four", "gpu/two"]
+
+
+def test_better_ways_stay_under_the_required_domain() -> None:
+    """Rack r2 has three nodes for two fours and a two, r1 one node for a four and two twos."""
+    devices = [*make.flat("n1", 8), *(d for node, n in (("n2", 4), ("n3", 4), ("n4", 2)) for d in make.flat(node, n))]
+    nodes = [make.racked("n1", "r1"), *(make.racked(f"n{at}", "r2") for at in (2, 3, 4))]
+    answer = planned(world(nodes, devices, make.gang("claim", two_ways(), replicas=3, required="rack")))
+    assert nodes_of(answer) == ["n2", "n3", "n4"]
+    assert [one.devices[0].request for one in of(answer).placements] == ["gpu/four", "gpu/four", "gpu/two"]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,41 @@ def test_who_may_reclaim_by_the_rules_does_so_and_where_it_is_too_early_it_is_sa
     assert (of(answer).nearest or "").startswith("fits once tenant batch gives back 2 gpu")
 
 
+def test_what_is_reserved_for_a_claim_is_no_reason_that_it_waits() -> None:
+    """The two GPUs that `batch` borrows are held for it, since it has waited so long; it is told who has them."""
+    plain = lent()
+    pool = replace(plain.pools[make.POOL], hold_after=60.0)
+    claims = tuple(replace(one, created=make.NOW - 100) if one.name == "claim" else one for one in plain.claims)
+    snapshot = replace(plain, pools={pool.name: pool}, claims=claims)
+    answer = of(planned(snapshot))
+    assert answer == of(planned(replace(snapshot, pools=plain.pools)))
+    assert answer.nearest == "fits once tenant batch gives back 2 gpu that it borrows (DeviceClaim team/more)"
+    assert nodes_of(planned(edited(snapshot, answer.nearest)))
+
+
+@pytest.mark.parametrize(
+    ("claim", "reserved", "told"),
+    [
+        pytest.param(make.claim("claim", make.request("gpu", 4)), 2, "needs 4 gpu, 2 of 4 free", id="one replica"),
+        pytest.param(
+            make.gang("claim", make.request("gpu"), replicas=4),
+            2,
+            "needs 4 gpu for 4 members, 2 of 4 free",
+            id="a gang",
+        ),
+    ],
+)
+def test_what_is_reserved_for_a_claim_counts_as_free_in_its_reasons(claim: Claim, reserved: int, told: str) -> None:
+    devices = make.flat(gpus=4)
+    claim = replace(claim, created=make.NOW - 100)
+    other = make.claim("other")
+    pools = [make.pool(hold_after=60.0)]
+    answer = planned(make.snapshot(devices, [make.holding("runs", devices[:2]), claim, other], pools=pools))
+    assert answer.pools[make.POOL].counts["gpu"].reserved == reserved
+    assert of(answer).reasons[0].message == told
+    assert codes(answer, "other") == [Code.HELD_FOR_OTHER]
+
+
 def test_a_borrower_waits_for_another_one() -> None:
     """Six devices are lent in all, and `batch` has four of them."""
     devices = make.flat(gpus=12)

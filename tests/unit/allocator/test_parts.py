@@ -249,7 +249,7 @@ def test_a_refused_part_says_why(case: str) -> None:
     [
         pytest.param(
             make.claim("c", make.part(milli=1), host=HostAsk(cpu_milli=9000)),
-            "needs 9 CPUs, best node has 8 left",
+            "needs 9 CPU, best node has 8 left",
             "fits with host cpu 8 instead of 9",
             id="a part, more processors than any node",
         ),

@@ -94,7 +94,7 @@ def test_devices_that_cannot_be_given_out_still_have_their_row() -> None:
     ]
     beside = [*kept_back, devices[3]]
     assert rows(text(4, 0), beside, own=[devices[3]]) == [3]
-    assert rows(text(4, 0), [devices[3]]) == "the matrix has 4 GPU rows, the node has 1 GPUs in all pools"
+    assert rows(text(4, 0), [devices[3]]) == "the matrix has 4 GPU rows, the node has 1 GPU in all pools"
 
 
 def test_a_vanished_gpu_keeps_its_place_by_the_address_it_is_known_by() -> None:
@@ -171,7 +171,7 @@ def test_order_of_nics_needs_equal_counts(legend: list[str], message: str) -> No
 
 
 def test_nics_of_a_matrix_without_nics_have_no_row() -> None:
-    message = "the matrix has 0 NIC rows, the node has 1 RDMA devices in all pools"
+    message = "the matrix has 0 NIC rows, the node has 1 RDMA device in all pools"
     assert rows(text(1, 0), [gpu("g"), nic("n", rdmaDevice="mlx5_0")]) == message
 
 
@@ -182,9 +182,7 @@ def test_nics_of_a_matrix_without_nics_have_no_row() -> None:
         pytest.param((" 00000000:02:00.0 ", "01:00.0"), [1, 0], id="PCI addresses as another tool spells them"),
         pytest.param(("gpu-BBBB", "GPU-aaaa"), [1, 0], id="uuids, capitals do not count"),
         pytest.param(("0000:02:00.0", "GPU-aaaa"), [1, 0], id="one of each"),
-        pytest.param(
-            ("0000:02:00.0",), "the list of GPUs beside it has 1 entries, the matrix 2 GPU rows", id="too few"
-        ),
+        pytest.param(("0000:02:00.0",), "the list of GPUs beside it has 1 entry, the matrix 2 GPU rows", id="too few"),
         pytest.param(
             ("0000:02:00.0", "0000:03:00.0"),
             "GPU g0 is not in the list of GPUs beside it",
@@ -327,7 +325,7 @@ def test_identity_in_xml(devices: Sequence[Device], expected: list[int] | str) -
         pytest.param(
             gpu("g", uuid="GPU-c"),
             ("GPU-c",),
-            "the list of GPUs beside it has 1 entries, the text 4 GPUs",
+            "the list of GPUs beside it has 1 entry, the text 4 GPUs",
             id="too short",
         ),
         pytest.param(

@@ -14,6 +14,7 @@ from tests.support import checks, make, oracle, strategies
 
 from adjoin_allocator import (
     Affinity,
+    Alternative,
     Claim,
     ClaimHold,
     ClaimUID,
@@ -27,6 +28,7 @@ from adjoin_allocator import (
     ReplicaState,
     Request,
     Scope,
+    ShareAsk,
     Snapshot,
     Standing,
     plan,
@@ -113,6 +115,8 @@ def test_a_claim_on_hold_waits_for_the_reason_it_has() -> None:
     answer = planned(make.snapshot(make.flat(), [claim]))
     (reason,) = answer.claims[claim.uid].reasons
     assert (reason.code, reason.message) == (Code.POD_GATED, "gate example.com/quota is on pod p")
+    more = replace(claim, more_holds=(ClaimHold("NotAllowed", "so says its pool"),))
+    assert codes(planned(make.snapshot(make.flat(), [more])), "claim") == [Code.POD_GATED, Code.NOT_ALLOWED]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +154,85 @@ def test_a_claim_that_cannot_be_read(claim: Claim, code: Code, words: str) -> No
     (reason,) = answer.claims[claim.uid].reasons
     assert reason.code is code
     assert words in reason.message
+
+
+ALTERNATIVES = (
+    Alternative(name="none", share=ShareAsk("gone", compute_milli=100)),
+    Alternative(name="slots", share=ShareAsk("half", slots=2)),
+)
+
+
+@pytest.mark.parametrize(
+    ("claim", "pool", "told"),
+    [
+        pytest.param(
+            make.claim("claim", make.request("tpu"), make.request("fpga", 0)),
+            {},
+            [
+                (Code.INVALID_CLAIM, "request tpu asks for device tpu, which"),
+                (Code.INVALID_CLAIM, "request fpga asks for device fpga, which"),
+                (Code.INVALID_CLAIM, "request fpga asks for 0 devices"),
+            ],
+            id="two requests",
+        ),
+        pytest.param(
+            make.claim(
+                "claim", make.request(), make.required("Node", "gpu", "nic"), make.required("Node", "gpu", "gpu")
+            ),
+            {},
+            [(Code.INVALID_CLAIM, "names request nic"), (Code.INVALID_CLAIM, "names a request twice")],
+            id="two lines",
+        ),
+        pytest.param(
+            make.claim("claim", make.required("Node", "nic"), make.required("NUMANode", "nic")),
+            {},
+            [(Code.INVALID_CLAIM, "names request nic")],
+            id="two lines that are wrong in the same way, once",
+        ),
+        pytest.param(
+            make.gang("claim", gang_min=3, required="hall", preferred="rack"),
+            {},
+            [
+                (Code.INVALID_CLAIM, "fabric.required names level hall"),
+                (Code.INVALID_CLAIM, "fabric.preferred names level rack"),
+                (Code.INVALID_CLAIM, "gang.minReplicas is 3, which is not between 1 and its 2 replicas"),
+            ],
+            id="levels and members of a gang",
+        ),
+        pytest.param(
+            make.claim("claim", make.part(milli=100, name="a", share="gone"), make.part(name="b")),
+            {},
+            [(Code.SHARE_UNAVAILABLE, "no DeviceShare gone"), (Code.INVALID_CLAIM, "request b asks for no memory")],
+            id="parts of two shares",
+        ),
+        pytest.param(
+            make.claim("claim", make.request(first_of=ALTERNATIVES)),
+            {},
+            [
+                (Code.SHARE_UNAVAILABLE, "no DeviceShare gone"),
+                (Code.INVALID_CLAIM, "asks for slots of DeviceShare half"),
+            ],
+            id="all alternatives",
+        ),
+        pytest.param(
+            make.claim("claim", make.request("tpu"), make.part(milli=100, name="a", share="gone")),
+            {"unavailable": "DeviceTaintRule is not served"},
+            [
+                (Code.INVALID_CLAIM, "request tpu"),
+                (Code.SHARE_UNAVAILABLE, "no DeviceShare gone"),
+                (Code.NOT_ALLOWED, "DeviceTaintRule is not served"),
+            ],
+            id="the claim, its share and its pool",
+        ),
+    ],
+)
+def test_all_refusals_of_a_claim_are_told(claim: Claim, pool: dict[str, Any], told: list[tuple[Code, str]]) -> None:
+    """In a fixed order, so that whoever mends one does not learn of the next one only then."""
+    answer = planned(make.snapshot(make.flat(), [claim], pools=[make.pool(**pool)], shares=[make.share()]))
+    reasons = answer.claims[claim.uid].reasons
+    assert [reason.code for reason in reasons] == [code for code, _ in told]
+    for reason, (_, words) in zip(reasons, told, strict=True):
+        assert words in reason.message
 
 
 def test_a_pool_that_takes_nothing_new_says_why() -> None:

@@ -538,12 +538,12 @@ def test_nvlinked_gpus_of_two_root_complexes_meet_pcie_scopes_as_a_set() -> None
             text(3, 1, {}), (), "the matrix has 3 GPU rows, the node has 2 GPUs in all pools", id="GPUs do not count up"
         ),
         pytest.param(
-            text(2, 2, {}), (), "the matrix has 2 NIC rows, the node has 1 RDMA devices in all pools", id="nor do NICs"
+            text(2, 2, {}), (), "the matrix has 2 NIC rows, the node has 1 RDMA device in all pools", id="nor do NICs"
         ),
         pytest.param(
             text(2, 1, {}),
             ("0000:01:00.0",),
-            "the list of GPUs beside it has 1 entries, the matrix 2 GPU rows",
+            "the list of GPUs beside it has 1 entry, the matrix 2 GPU rows",
             id="list of GPUs too short",
         ),
     ],

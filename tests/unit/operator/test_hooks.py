@@ -400,6 +400,25 @@ def test_what_the_pool_does_not_let_a_claim_choose_is_refused_at_planning_too(ch
     assert words in status["reasons"][0]["message"]
 
 
+def test_all_that_other_objects_say_against_a_claim_is_told() -> None:
+    pool = hooked((hook("verify"),), lifecycle={"parameters": [{"name": "scrub", "values": ["quick", "full"]}]})
+    pool["spec"]["tenancy"] = {"namespaceSelector": {"matchLabels": {"gpu": "yes"}}}
+    claim = deviceclaim()
+    claim["spec"] |= {"priorityClassName": "high", "lifecycle": {"parameters": {"depth": "full", "scrub": "deep"}}}
+    world = cluster(pool, claim)
+    world.settle(Decider)
+    told = [(one["code"], one["message"]) for one in world.get(Kind.DEVICE_CLAIM, "job-a")["status"]["reasons"]]
+    wanted = [
+        ("NotAllowed", "its labels do not match"),
+        ("InvalidClaim", "no PriorityClass high"),
+        ("InvalidClaim", "parameters[depth]"),
+        ("InvalidClaim", "parameters[scrub]"),
+    ]
+    assert [code for code, _ in told] == [code for code, _ in wanted]
+    for (_, message), (_, words) in zip(told, wanted, strict=True):
+        assert words in message
+
+
 def test_replicas_on_a_node_out_of_reach_are_given_up_and_their_devices_wait_for_a_cleaning() -> None:
     unreachable = {"after": "10m", "policy": "Release"}
     pool = hooked((), (hook("scrub"),), lifecycle={"nodeUnreachable": unreachable})

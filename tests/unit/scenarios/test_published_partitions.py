@@ -189,4 +189,4 @@ def test_who_gives_way_to_a_partition_of_its_card_is_named() -> None:
     ran = plan_objects([pool, node(), *mig_slices(), high, *map(small, (0, 4, 6))])
     assert [each["name"] for each in ran.shown["preempted"]] == ["x0"]
     (reason,) = ran.claims["high"]["reasons"]
-    assert reason["message"] == "1 of 1 devices that are held for it are still being released by team/x0"
+    assert reason["message"] == "1 of 1 device that is held for it is still being released by team/x0"

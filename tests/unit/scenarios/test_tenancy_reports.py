@@ -282,7 +282,7 @@ def test_d13_a_stuck_victim_is_waited_for_no_longer_than_ten_minutes() -> None:
     answer = planned(make.snapshot(gpus[:1], [going(stuck, s, NOW - 7200), waits], pools=[pool]))
     assert held_on(answer, s) == ["n1"]
     assert answer.claims[s.uid].reasons[0].message == (
-        "1 of 1 devices that are held for it are still being released by team/stuck, for 120 minutes by now"
+        "1 of 1 device that is held for it is still being released by team/stuck, for 120 minutes by now"
     )
 
 

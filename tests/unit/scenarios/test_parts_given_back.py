@@ -59,7 +59,7 @@ def test_who_keeps_another_part_of_the_card_is_not_said_to_release_it() -> None:
     )
     assert [each["name"] for each in ran.shown["preempted"]] == ["x5"]
     (reason,) = ran.claims["high"]["reasons"]
-    assert reason["message"].endswith("are still being released by team/x5")
+    assert reason["message"].endswith("is still being released by team/x5")
 
 
 def test_a_promised_time_slice_says_how_many_slots_it_is() -> None:

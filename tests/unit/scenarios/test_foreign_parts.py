@@ -161,3 +161,13 @@ def test_parts_beside_theirs_are_kept_and_fed_back() -> None:
     kept = {**objects[1], "status": {"phase": "Ready", "allocation": {"replicas": first.claims["a"]["replicas"]}}}
     again = planned(objects[0], kept, part("b", "6Gi"), part("c", "1Gi"))
     assert placed(again) == {"a": ["gpu-0"], "b": ["gpu-0"]}
+
+
+def test_a_card_that_is_large_enough_but_for_what_they_consume_is_not_called_too_small() -> None:
+    for memory, free in (("10Gi", "30Gi"), ("50Gi", "0")):
+        (reason,) = planned(theirs("one", {"memory": memory}), part("a", "40Gi")).claims["a"]["reasons"]
+        assert reason["code"] == "ShareUnavailable"
+        assert reason["message"].endswith(f"best node has 0, best gpu has free {free}")
+    ran = planned(theirs("one", {"memory": "10Gi"}), part("a", "41Gi"))
+    assert ran.codes("a") == ["ShareUnavailable", "InsufficientDevices"]
+    assert ran.claims["a"]["reasons"][0]["message"].endswith("the largest in DeviceShare half gives 40Gi, 1000m")

@@ -316,7 +316,7 @@ class PartitionRule(CardRule):
         if self.geometry is None:
             return f"nothing: product {self.product or 'without a name'} unknown"
         if strangers := self.strangers(self.held(use)[0]):
-            return f"no partition beside {', '.join(map(str, strangers))}, whose profile is unknown"
+            return f"no partition ({', '.join(map(str, strangers))}: unknown profile)"
         names = self.share.layout or self.share.profiles
         fitting = [name for name in names if self.after(use, Part(profile=name)) is not None]
         return f"room for {', '.join(fitting)}" if fitting else "no partition"

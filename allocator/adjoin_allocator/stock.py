@@ -322,7 +322,12 @@ class Stock:
     def free_clients(self, at: int) -> Integers:
         """Likewise how many parts more."""
         clients = np.array([each.most for each in self.rules[at]], dtype=np.int64)
-        found: Integers = np.maximum(clients[self.klass] - self._of(at, 3), 0)
+        taken = self._of(at, 3)
+        if self.cut[at]:
+            # The table has faces.
+            clients_of = np.array([use[2] for _, use in self.faces] or [0], dtype=np.int64)
+            taken = np.where(self.used[0] == at, clients_of[taken], 0)
+        found: Integers = np.maximum(clients[self.klass] - taken, 0)
         return found
 
     def _of(self, at: int, table: int) -> Integers:

@@ -171,3 +171,15 @@ def test_a_card_that_is_large_enough_but_for_what_they_consume_is_not_called_too
     ran = planned(theirs("one", {"memory": "10Gi"}), part("a", "41Gi"))
     assert ran.codes("a") == ["ShareUnavailable", "InsufficientDevices"]
     assert ran.claims["a"]["reasons"][0]["message"].endswith("the largest in DeviceShare half gives 40Gi, 1000m")
+
+
+@pytest.mark.parametrize("asked", [{"memory": "1Gi"}, {"compute": "10m"}], ids=["memory", "compute"])
+def test_a_card_with_as_many_parts_as_its_other_capacities_allow_is_not_fragmented(asked: Obj) -> None:
+    cores = {"value": "100", "requestPolicy": {"default": "30", "validRange": {"min": "10"}}}
+    busy = theirs("one", {"memory": "1Gi", "cores": "35"})
+    ran = planned(busy, *(part(name, **asked) for name in ("a", "b", "c")), devices=cards(2, cores=cores))
+    assert placed(ran).keys() == {"a", "b", "c"}
+    ran = planned(busy, *(part(name, **asked) for name in ("a", "b", "c")), devices=cards(cores=cores))
+    (reason,) = ran.claims["c"]["reasons"]
+    assert reason["code"] == "ShareUnavailable"
+    assert reason["message"].endswith("and room for 0 more")

@@ -78,5 +78,5 @@ def test_beside_a_partition_that_the_table_does_not_have_by_now_nothing_is_given
     big = claim("a", part("mig", profile="big"), status=[held("g0", "mig", profile="big", start=0)])
     waiting = plan_objects([*objects, big]).claims["b"]
     assert waiting["phase"] == "Pending"
-    assert waiting["reasons"][0]["message"].endswith("no partition beside big at 0, whose profile is unknown")
+    assert waiting["reasons"][0]["message"].endswith("no partition (big at 0: unknown profile)")
     assert waiting["nearest"] == "fits once DeviceClaim team/a ends"

@@ -396,6 +396,7 @@ class Operator:
         before = asyncio.all_tasks()
         registry, stop_flag = kopf.OperatorRegistry(), asyncio.Event()
         handlers.register(registry, self.feed, self._access_for_kopf)
+        handlers.endure()
         roots = await kopf.spawn_tasks(
             registry=registry,
             settings=handlers.settings(),

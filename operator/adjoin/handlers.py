@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 import kopf
 import structlog
+from kopf._cogs.clients import errors, watching
 
 from adjoin.api.names import GROUP, LABEL_CLAIM, VERSION
 from adjoin.cache import Cache
@@ -46,6 +47,10 @@ GRACE_SECONDS: Final = 2.0
 """So long an event may be on its way before it counts as missed."""
 BURST_SECONDS: Final = 5.0
 """Listed objects further apart than this belong to two lists of kopf's."""
+ENDURE_SECONDS: Final = 1.0
+"""From a watch that ended with an error to the next list."""
+HTTP_GONE: Final = 410
+HTTP_SERVER_ERROR: Final = 500
 FEW: Final = 50
 """Up to so many missed objects are read one by one, beyond that the whole kind is."""
 DEAF: Final = 5
@@ -95,6 +100,31 @@ def settings() -> kopf.OperatorSettings:
     chosen.persistence.finalizer = f"{GROUP}/set-by-nobody"
     chosen.persistence.diffbase_storage = Uncompared()
     return chosen
+
+
+def endure() -> None:
+    """Lets kopf list again where a watch ends with an error that may pass: HTTP 410, 5xx, or any event of type ERROR.
+
+    kopf takes only a 410 that comes as an event for that, and ends the whole operator for the rest: nothing would be
+    decided until the kubelet has started it anew and a Lease has run out. It has no setting for it, so its generator of
+    events is wrapped; what `infinite_watch` does when that ends is the same as after a 410.
+    """
+    if getattr(watching.continuous_watch, "endures", False):
+        return
+    watch = watching.continuous_watch
+
+    async def enduring(*, resource: Any, **how: Any) -> AsyncIterator[Any]:
+        try:
+            async for event in watch(resource=resource, **how):
+                yield event
+        except (errors.APIError, watching.WatchingError) as error:
+            if isinstance(error, errors.APIError) and error.status != HTTP_GONE and error.status < HTTP_SERVER_ERROR:
+                raise
+            _log.info("a watch ended with an error", kind=resource.plural, error=str(error))
+            await asyncio.sleep(ENDURE_SECONDS)
+
+    enduring.endures = True  # type: ignore[attr-defined]
+    watching.continuous_watch = enduring
 
 
 class Feed:

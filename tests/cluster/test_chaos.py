@@ -131,6 +131,7 @@ class Chaos:
     random: random.Random
     number: int = 0
     log: list[str] = field(default_factory=list)
+    killed: set[str] = field(default_factory=set)
 
     def note(self, what: str) -> None:
         self.log.append(f"{datetime.now(UTC):%H:%M:%S} {what}")
@@ -238,6 +239,7 @@ class Chaos:
             victim = self.random.choice(alive)
             self.note(f"{victim.log.stem} is killed")
             victim.kill()
+            self.killed.add(victim.log.stem)
             start(self.installation, self.proxy)
 
 
@@ -281,6 +283,8 @@ def test_no_device_in_two_hands_none_reused_unclean_nothing_leaked(apart: Instal
                 chaos.step()
                 time.sleep(chaos.random.uniform(0.05, 0.6))
             proxy.troubled = False
+            ended = {each.log.stem for each in apart.operators if each.process.poll() is not None}
+            assert ended == chaos.killed, "an operator ended by itself"
             if not any(each.process.poll() is None for each in apart.operators):
                 start(apart, proxy)
             for kind in ("Pod", "DeviceClaim"):

@@ -11,6 +11,8 @@ from typing import Any
 
 import kopf
 import pytest
+from kopf._cogs.clients import errors, watching
+from kopf._cogs.structs import references
 from tests.support.clock import Background, loop_time, settled, until, virtual
 from tests.support.fakeapi import FakeApi
 
@@ -44,6 +46,57 @@ async def access() -> Access:
 def pod(name: str, uid: str | None = None, version: str | None = None) -> Obj:
     meta: Obj = {"namespace": "team", "name": name, "labels": {"adjoin.dev/claim": "job"}}
     return {"metadata": {**meta, **({"uid": uid, "resourceVersion": version} if uid else {})}}
+
+
+class TestWatches:
+    """What kopf does when a watch ends with an error, with its own endless loop and a watch of ours below it."""
+
+    @pytest.fixture
+    def ends(self, monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
+        """How the next watches end after their event; None for a timeout of the server."""
+        answers: list[BaseException | None] = []
+
+        async def watch(**_: Any) -> AsyncIterator[Any]:
+            yield {"type": "ADDED", "object": {}}
+            end = answers.pop(0)
+            if end is not None:
+                raise end
+
+        monkeypatch.setattr(watching, "continuous_watch", watch)
+        handlers.endure()
+        handlers.endure()
+        return answers
+
+    async def watched(self, times: int) -> int:
+        """How many events came of so many watches."""
+        events = 0
+        pods = references.Resource("", "v1", "pods", namespaced=True)
+        async for _ in watching.infinite_watch(
+            settings=handlers.settings(), resource=pods, namespace=None, _iterations=times
+        ):
+            events += 1
+        return events
+
+    @pytest.mark.parametrize(
+        "end",
+        [
+            pytest.param(errors.APIClientError({"code": 410, "reason": "Expired"}, status=410, headers={}), id="gone"),
+            pytest.param(errors.APIServerError(None, status=503, headers={}), id="no server"),
+            pytest.param(watching.WatchingError("Error in the watch-stream: etcd"), id="an event of type ERROR"),
+        ],
+    )
+    @virtual
+    async def test_one_that_may_pass_is_followed_by_another_watch(
+        self, ends: list[BaseException | None], end: BaseException
+    ) -> None:
+        ends += [end, end, None]
+        assert await self.watched(3) == 3
+
+    @virtual
+    async def test_one_that_says_that_we_may_not_is_the_end(self, ends: list[BaseException | None]) -> None:
+        ends += [errors.APIForbiddenError(None, status=403, headers={}), None]
+        with pytest.raises(errors.APIForbiddenError):
+            await self.watched(2)
 
 
 class TestKopf:

@@ -21,6 +21,7 @@ from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.pool_ledger import STANDINGS
 from adjoin_allocator.states import Masks, NodeState
 from adjoin_allocator.terms import HoldKind, Scope, Standing
+from adjoin_allocator.topology import bits
 
 
 class Help(StrEnum):
@@ -101,7 +102,8 @@ class Diagnosis:
         eligible: By request the devices of the pool it may have, whoever holds them.
         free: By request those of them that are free.
         needed: By request how many it takes (of `all`, the fewest that match on a node).
-        foreign: By request who else than the snapshot's claims holds such devices, with how many.
+        foreign: By request who or what else than the snapshot's claims holds such devices, with how many:
+            ResourceClaims, and DeviceShares whose dwell is not over.
         masks: By position what is free on a node, and what is not.
         rooms: What hosts have left beside devices, if the ask needs anything of them.
     """
@@ -178,6 +180,11 @@ def _foreign(placer: Placer, ask: Ask, sort: Callable[[int], Sort]) -> tuple[Map
             _, position, bit = found
             for request, count in enumerate(counts):
                 count[hold.holder] += sort(position).eligible[request] >> bit & 1
+    for position, mask in placer.ledger.pools[ask.pool].dwelling():
+        for bit in bits(mask):
+            share, _ = placer.ledger.parts.mode(ask.pool, position, bit) or ("", False)
+            for request, count in enumerate(counts):
+                count[f"the dwell of DeviceShare {share}"] += sort(position).eligible[request] >> bit & 1
     return tuple(+count for count in counts)
 
 

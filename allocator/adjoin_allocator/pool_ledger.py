@@ -7,7 +7,7 @@ from change to change. Who holds what beyond a mask is the `ledger`'s, and nothi
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import TypeVar, cast
 
 from adjoin_allocator.nodes import Counting, Nodes, NodeView, PoolIndex, Question, Sort, State
@@ -214,6 +214,11 @@ class PoolLedger:
     def bound(self, position: int) -> int:
         """Devices of a node that serve one share alone for now."""
         return self._bound.get(position, 0)
+
+    def dwelling(self) -> Iterator[tuple[int, int]]:
+        """By node such devices of which nobody has anything and that could be given but for that."""
+        for position, mask in sorted(self._bound.items()):
+            yield position, mask & self.index.views[position].offered & ~self._held.get(position, (0, 0))[0]
 
     def touch(self) -> None:
         """Somebody holds more or less of a divided device."""

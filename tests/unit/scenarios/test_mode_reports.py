@@ -491,3 +491,17 @@ def test_a_deleted_share_says_who_keeps_it() -> None:
     gone["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["adjoin.dev/cleanup"]}
     ran = plan_objects([cards(1), gone, claim("a", part("ts"), status=[held("g0", "ts", slots=1)])])
     assert condition(ran, "ts", "InUse") == "it goes when its parts do: team/a"
+
+
+def test_a_card_that_a_dwell_keeps_from_being_given_whole_is_told() -> None:
+    entry = {"driver": "adjoin.dev", "pool": "n1", "device": "g0", "node": "n1", "since": "2026-01-01T00:00:00Z"}
+    there = {**slots(4, dwell="10m"), "status": {"placements": [entry]}}
+    objects = [cards(2), there, claim("w", {"name": "gpu", "count": 2})]
+    ran = plan_objects(objects, "--now", "2026-01-01T00:05:00Z")
+    (reason,) = ran.claims["w"]["reasons"]
+    assert reason["code"] == "InsufficientDevices"
+    assert reason["message"] == "needs 2 gpu, 1 of 2 free (1 held by the dwell of DeviceShare ts)"
+    busy = claim("x", part("ts"), status=[held("g0", "ts", slots=1)])
+    (reason,) = plan_objects([*objects, busy], "--now", "2026-01-01T00:05:00Z").claims["w"]["reasons"]
+    assert reason["message"] == "needs 2 gpu, 1 of 2 free"
+    assert plan_objects(objects, "--now", "2026-01-01T00:10:00Z").status == 0

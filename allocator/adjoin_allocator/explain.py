@@ -203,13 +203,17 @@ def _closed(diagnosis: Diagnosis) -> Iterator[Reason]:
         yield Reason(Code.NODE_UNAVAILABLE, count, f"{nodes_word(count)} would fit, but {listed(why, count)}")
 
 
-def _devices(diagnosis: Diagnosis, groups: Iterable[Group], what: Help) -> list[str]:
-    """Devices of the asked kinds that are not free for this reason, with why."""
+def _devices(diagnosis: Diagnosis, groups: Iterable[Group], what: Help, *, rivals: bool = False) -> list[str]:
+    """Devices of the asked kinds that are not free for this reason, with why; with `rivals` all devices of their
+    cards that are not.
+    """
     found = []
     for group in groups:
         eligible = 0
         for mask in group.sort.eligible:
             eligible |= mask
+        if rivals and group.shape.counters is not None:
+            eligible = group.shape.counters.rivals(eligible)
         if not group.spare[what] & eligible:
             continue
         for position in group.positions:
@@ -224,7 +228,8 @@ def _unhealthy(diagnosis: Diagnosis) -> Iterator[Reason]:
     for code, what in ((Code.UNHEALTHY, Help.UNHEALTHY), (Code.QUARANTINED, Help.QUARANTINED)):
         groups = [group for group in diagnosis.groups if what in group.helps]
         if groups:
-            devices = _devices(diagnosis, groups, what)
+            # A whole card may wait for a partition of it alone, and the other way round.
+            devices = _devices(diagnosis, groups, what) or _devices(diagnosis, groups, what, rivals=True)
             count = sum(group.nodes for group in groups)
             yield Reason(code, count, f"{len(devices)} {what} where it would fit otherwise: {listed(devices)}")
 

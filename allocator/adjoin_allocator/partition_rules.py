@@ -55,7 +55,7 @@ class PartitionRule(CardRule):
     # Uses
 
     def use(self, held: Iterable[tuple[PlacedShare, int]]) -> Use:
-        """What these partitions take; one of an unknown profile takes a slice where it begins."""
+        """What these partitions take; one of an unknown profile takes the whole card (see `strangers`)."""
         fixed: list[Slot] = []
         open_: Counter[str] = Counter()
         for placed, times in held:
@@ -67,9 +67,16 @@ class PartitionRule(CardRule):
         return self._number((tuple(sorted(fixed)), tuple(sorted((+open_).items()))))
 
     def slot(self, profile: str, start: int) -> Slot:
-        """A partition at its place."""
+        """A partition at its place; one of an unknown profile has a slice where it begins."""
         known = None if self.geometry is None else self.geometry.profiles.get(profile)
         return Slot(profile=profile, start=start, size=1 if known is None else known.size)
+
+    def strangers(self, fixed: Iterable[Slot]) -> tuple[Slot, ...]:
+        """Partitions in use of profiles that the table does not have, by now or ever. How far they reach is not known,
+        so that nothing else of their card can be given.
+        """
+        known = {} if self.geometry is None else self.geometry.profiles
+        return tuple(slot for slot in fixed if slot.profile not in known)
 
     def knows(self, use: Use) -> bool:
         """Whether a use came from this rule."""
@@ -91,7 +98,7 @@ class PartitionRule(CardRule):
             number += times << (len(names) + 1) * (self.cap + 1) + 8 * names.get(name, len(names))
         sizes = {} if self.geometry is None else self.geometry.profiles
         taken = occupied(fixed).bit_count() + sum(sizes[name].size * n for name, n in open_ if name in sizes)
-        use = (taken, 0, number)
+        use = (self.cap if self.strangers(fixed) else taken, 0, number)
         if len(self._held) >= KNOWN and use not in self._held:
             self._forget()
         self._held[use] = held
@@ -120,6 +127,8 @@ class PartitionRule(CardRule):
         if self.geometry is None or profile not in self.geometry.profiles or number >= _MOST:
             return None
         fixed, open_ = self.held(use)
+        if self.strangers(fixed):
+            return None
         wanted = Counter(dict(open_))
         wanted[profile] += number
         if self.places(fixed, wanted) is None:
@@ -306,6 +315,8 @@ class PartitionRule(CardRule):
         """What a card has left, in words."""
         if self.geometry is None:
             return f"nothing: product {self.product or 'without a name'} unknown"
+        if strangers := self.strangers(self.held(use)[0]):
+            return f"no partition ({', '.join(map(str, strangers))}: unknown profile)"
         names = self.share.layout or self.share.profiles
         fitting = [name for name in names if self.after(use, Part(profile=name)) is not None]
         return f"room for {', '.join(fitting)}" if fitting else "no partition"

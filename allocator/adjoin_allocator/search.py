@@ -290,7 +290,8 @@ class _Search:
     def _lay_budget(self, left: int, amounts: tuple[tuple[int, int], ...]) -> None:
         takers = {device: amount for device, amount in amounts if self._all >> device & 1}
         most = sum(sorted(takers.values(), reverse=True)[: sum(self.problem.counts)])
-        if most <= left:
+        # Of a counter that is overdrawn nobody here takes anything: it is in nobody's way.
+        if not takers or most <= left:
             return
         at, mask = self._layout.bounded(left)
         everybody = tuple(range(len(self.problem.counts)))

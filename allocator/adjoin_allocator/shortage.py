@@ -218,7 +218,8 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
             f"{told}: none of {int(stock.exists.sum())} {kind} is in DeviceShare {share.name} and matches",
         )
         return
-    each, rules = wish.of_each, stock.rules[at]
+    # What a card gives when empty: others than us have nothing of it then either.
+    each, rules = wish.of_each, [replace(rule, lent=None) if rule.lent else rule for rule in stock.rules[at]]
     words = told_part(each, stock.shares[at])
     gives = np.array([rule.after(UNUSED, each) is not None for rule in rules], dtype=bool)
     roomy = int((chosen & gives[stock.klass]).sum(axis=1).max())
@@ -247,18 +248,20 @@ def _parts(placer: Placer, ask: Ask, request: Request) -> Iterator[Reason]:
         full = f", all {limit} that it may split are split" if limit > 1 else ", the one that it may split is split"
         if stock.in_mode[at] > limit:
             full = f", {stock.in_mode[at]} devices are split and it may split {limit}: nothing is given until fewer are"
+    over = mine & stock.overdrawn(at)
+    if over.any():
+        full += f", of {counted(int(over.sum()), 'device')} more is in use than it gives by now"
     yield Reason(
         Code.SHARE_UNAVAILABLE,
         nodes,
         f"{told} needs {words} of {wish.parts} {kind} in DeviceShare {share.name}; best node has {best}, best "
-        f"{kind} has {_most(stock, at, mine, each)}{full}{missing(index, kind)}",
+        f"{kind} has {_most(stock, at, mine & ~over, each)}{full}{missing(index, kind)}",
     )
     if stock.shares[at].mode is ShareMode.PARTITIONED:
         yield from _scattered(placer, ask, request, stock, at, mine, each.times(wish.parts))
         return
-    if each.clients:
-        # A card that has as many users as it may have gives nothing, whatever is left of it.
-        mine = mine & (stock.free_clients(at) >= each.clients)
+    # A card that has as many users as it may have gives nothing, whatever is left of it.
+    mine = mine & stock.gives(at, each)
     together, sums = stock.left(at, mine), ""
     if stock.shares[at].mode in AMOUNTS:
         sums = f"{size(together[0])} and {together[1]}m are"
@@ -314,10 +317,11 @@ def _most(stock: Stock, at: int, mine: Booleans, each: Part) -> str:
     if share.mode is ShareMode.PARTITIONED:
         return stock.best_told(at, mine)
     units, milli, clients = stock.most(at, mine)
+    full = clients < each.clients or (not clients and bool(mine.any()))
     words = [
         f"free {size(units) if share.mode in AMOUNTS else f'{units} {unit_word(share, units)}'}" if each.units else "",
         f"free {milli}m" if each.milli else "",
-        f"room for {clients} more" if each.clients and clients < each.clients else "",
+        f"room for {clients} more" if full else "",
     ]
     return " and ".join(filter(None, words))
 

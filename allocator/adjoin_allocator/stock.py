@@ -296,9 +296,18 @@ class Stock:
             return np.asarray(np.where(mode == at, opened, fresh[self.klass]), dtype=bool)
         found: Booleans = self.free_units(at) >= part.units
         found &= self.free_milli(at) >= part.milli
-        if part.clients:
-            found &= self.free_clients(at) >= part.clients
-        return found
+        return found & self.gives(at, part)
+
+    def gives(self, at: int, part: Part) -> Booleans:
+        """Cards of which a share can give anything at all: there is room for so many users more, and not more in use
+        than the share gives by now.
+        """
+        found: Booleans = self.free_clients(at) >= max(1, part.clients)
+        return found & ~self.overdrawn(at)
+
+    def overdrawn(self, at: int) -> Booleans:
+        """Cards of which more units are in use than the share gives by now."""
+        return np.asarray(self._of(at, 1) > self.caps[at][self.klass], dtype=bool)
 
     def free_units(self, at: int) -> Integers:
         """By card the units that a share has left of it."""
@@ -313,7 +322,12 @@ class Stock:
     def free_clients(self, at: int) -> Integers:
         """Likewise how many parts more."""
         clients = np.array([each.most for each in self.rules[at]], dtype=np.int64)
-        found: Integers = np.maximum(clients[self.klass] - self._of(at, 3), 0)
+        taken = self._of(at, 3)
+        if self.cut[at]:
+            # The table has faces.
+            clients_of = np.array([use[2] for _, use in self.faces] or [0], dtype=np.int64)
+            taken = np.where(self.used[0] == at, clients_of[taken], 0)
+        found: Integers = np.maximum(clients[self.klass] - taken, 0)
         return found
 
     def _of(self, at: int, table: int) -> Integers:

@@ -160,12 +160,15 @@ def _refused(claim: Claim, replica: PlacedReplica, placed: PlacedDevice, wanted:
     if device is None:
         return "its card is not there"
     held = Counter(room.of(placed.id))
-    held[placed.share] -= 1
     rule = rule_for(share, device)
+    now = rule.use((each, times) for each, times in held.items() if times > 0)
+    held[placed.share] -= 1
     before = rule.use((each, times) for each, times in held.items() if times > 0)
     held[wanted] += 1
     units, milli, *_ = rule.use((each, times) for each, times in held.items() if times > 0)
-    if units > rule.room or milli > MILLI:
+    # Who takes no more of anything is never in the way, also of a card of which more is in use than there is.
+    grows = units > now[0] or milli > now[1]
+    if grows and (units > rule.room or milli > MILLI):
         return f"its card has room for {rule.told(before)}"
     return _beyond_quota(claim, share, device, placed.share, wanted, room)
 

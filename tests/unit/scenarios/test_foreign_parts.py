@@ -161,3 +161,25 @@ def test_parts_beside_theirs_are_kept_and_fed_back() -> None:
     kept = {**objects[1], "status": {"phase": "Ready", "allocation": {"replicas": first.claims["a"]["replicas"]}}}
     again = planned(objects[0], kept, part("b", "6Gi"), part("c", "1Gi"))
     assert placed(again) == {"a": ["gpu-0"], "b": ["gpu-0"]}
+
+
+def test_a_card_that_is_large_enough_but_for_what_they_consume_is_not_called_too_small() -> None:
+    for memory, free in (("10Gi", "30Gi"), ("50Gi", "0")):
+        (reason,) = planned(theirs("one", {"memory": memory}), part("a", "40Gi")).claims["a"]["reasons"]
+        assert reason["code"] == "ShareUnavailable"
+        assert reason["message"].endswith(f"best node has 0, best gpu has free {free}")
+    ran = planned(theirs("one", {"memory": "10Gi"}), part("a", "41Gi"))
+    assert ran.codes("a") == ["ShareUnavailable", "InsufficientDevices"]
+    assert ran.claims["a"]["reasons"][0]["message"].endswith("the largest in DeviceShare half gives 40Gi, 1000m")
+
+
+@pytest.mark.parametrize("asked", [{"memory": "1Gi"}, {"compute": "10m"}], ids=["memory", "compute"])
+def test_a_card_with_as_many_parts_as_its_other_capacities_allow_is_not_fragmented(asked: Obj) -> None:
+    cores = {"value": "100", "requestPolicy": {"default": "30", "validRange": {"min": "10"}}}
+    busy = theirs("one", {"memory": "1Gi", "cores": "35"})
+    ran = planned(busy, *(part(name, **asked) for name in ("a", "b", "c")), devices=cards(2, cores=cores))
+    assert placed(ran).keys() == {"a", "b", "c"}
+    ran = planned(busy, *(part(name, **asked) for name in ("a", "b", "c")), devices=cards(cores=cores))
+    (reason,) = ran.claims["c"]["reasons"]
+    assert reason["code"] == "ShareUnavailable"
+    assert reason["message"].endswith("and room for 0 more")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.support.objects import CREATED
 from tests.support.planning import plan_objects
-from tests.unit.scenarios.test_mode_reports import cards, claim, dynamic, held, part, slots
+from tests.unit.scenarios.test_mode_reports import cards, claim, dynamic, held, part, share, slots
 
 Obj = dict[str, Any]
 PREEMPTING = {"preemption": {"withinTenant": "LowerPriority"}}
@@ -67,3 +67,16 @@ def test_a_promised_time_slice_says_how_many_slots_it_is() -> None:
     ran = plan_objects([cards(1, tenancy=PREEMPTING), slots(1), low, claim("high", part("ts"), priority=10)])
     (promise,) = ran.claims["high"]["nominated"]
     assert promise["devices"][0]["share"] == {"name": "ts", "slots": 1}
+
+
+def test_beside_a_partition_that_the_table_does_not_have_by_now_nothing_is_given() -> None:
+    """Its four slices would be given twice: the edited table does not say how far it reaches."""
+    table = [{"profile": "one", "starts": list(range(8)), "size": 1, "compute": 1}]
+    cut = {"table": table, "dynamic": {"profiles": ["one"]}}
+    objects = [cards(1), share("mig", "Partitioned", partitioned=cut), claim("b", part("mig", profile="one"))]
+    assert plan_objects(objects).claims["b"]["phase"] == "Allocated"
+    big = claim("a", part("mig", profile="big"), status=[held("g0", "mig", profile="big", start=0)])
+    waiting = plan_objects([*objects, big]).claims["b"]
+    assert waiting["phase"] == "Pending"
+    assert waiting["reasons"][0]["message"].endswith("no partition (big at 0: unknown profile)")
+    assert waiting["nearest"] == "fits once DeviceClaim team/a ends"

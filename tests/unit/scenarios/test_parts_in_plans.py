@@ -318,3 +318,14 @@ def test_parts_for_two_requests_of_one_replica_lie_on_different_cards() -> None:
     assert "no node has all parts and devices together" in waits.claims["c"]["reasons"][0]["message"]
     together = plan_objects([cards(1), share(), claim("c", part(2, memory="8Gi", sameDevice=True))])
     assert (together.status, together.devices("c")) == (0, {"gpu": ["gpu-0", "gpu-0"]})
+
+
+def test_b11_a_card_of_which_too_much_is_in_use_gives_no_compute_either_and_that_is_said() -> None:
+    """Nothing new until use has dropped; it is no question of where what is left lies."""
+    grown = share(fractional={"reserve": "50%", "minReserve": "0"})
+    holder = {**claim("a", part(memory="60Gi")), "status": status([held("gpu-0", 60 << 30)])}
+    ran = plan_objects([cards(1), grown, holder, claim("b", part(compute="100m"))])
+    (reason,) = ran.claims["b"]["reasons"]
+    assert (reason["code"], reason["nodes"]) == ("ShareUnavailable", 1)
+    assert reason["message"].endswith("best gpu has free 0m, of 1 device more is in use than it gives by now")
+    assert ran.claims["b"]["nearest"] == "fits once DeviceClaim team/a ends"

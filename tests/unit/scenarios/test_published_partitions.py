@@ -190,3 +190,43 @@ def test_who_gives_way_to_a_partition_of_its_card_is_named() -> None:
     assert [each["name"] for each in ran.shown["preempted"]] == ["x0"]
     (reason,) = ran.claims["high"]["reasons"]
     assert reason["message"] == "1 of 1 device that is held for it is still being released by team/x0"
+
+
+def holding(name: str, profile: str, start: int, **told: Any) -> Obj:
+    """A claim that has a partition of the first card."""
+    device = {"request": "mig", "driver": GPU, "pool": "n1", "device": f"gpu-0-mig-{profile}-{start}", **told}
+    replica = {"index": 0, "node": "n1", "state": "Ready", "devices": [device]}
+    status = {"phase": "Ready", "allocation": {"replicas": [replica]}}
+    return claim(name, asking("mig", profile), status=status)
+
+
+@APART
+def test_a7_a_counter_of_which_too_much_is_recorded_is_in_the_way_of_those_alone_that_take_of_it(apart: bool) -> None:
+    """Two hold memory slice 4, as after a change of what the driver publishes; others have a place beside them."""
+    over = [holding("h", "3g", 4), holding("o", "1g", 4)]
+    base = [mig_pool(), node(), *mig_slices(apart=apart), *over]
+    placed = plan_objects([*base, claim("c", asking("mig", "1g", 3))]).devices("c")["mig"]
+    assert len(placed) == 3
+    assert set(placed) < {f"gpu-0-mig-1g-{at}" for at in range(4)}
+    assert plan_objects([*base, claim("c", asking("mig", "1g", 4))]).claims["c"]["phase"] == "Pending"
+    gang = claim("gang", asking("mig", "1g"))
+    gang["spec"] |= {"replicas": 3, "gang": {}}
+    assert plan_objects([*base, gang]).claims["gang"]["phase"] == "Allocated"
+
+
+@pytest.mark.parametrize(
+    ("lost", "asked", "told"),
+    [
+        (("gpu-0-mig-1g-0",), WHOLE_CARD, "1 quarantined where it would fit otherwise: n1/gpu-0-mig-1g-0"),
+        (("gpu-0",), asking("mig", "1g"), "1 quarantined where it would fit otherwise: n1/gpu-0 ("),
+        (("gpu-0-mig-1g-0", "gpu-0-mig-1g-4"), asking("mig", "3g"), "2 quarantined where it would fit otherwise: n1/g"),
+    ],
+    ids=["the whole waits for a partition", "a partition waits for the whole", "one waits for others"],
+)
+def test_what_is_in_quarantine_on_its_card_is_named(lost: tuple[str, ...], asked: Obj, told: str) -> None:
+    """Also where it is no device of the asked name itself."""
+    owner = {"owner": "adjoin.dev", "reason": "NeedsReset", "exit": "a reset", "node": "n1"}
+    pool = mig_pool(status={"quarantined": [{"driver": GPU, "pool": "n1", "device": name, **owner} for name in lost]})
+    (first, *_) = plan_objects([pool, node(), *mig_slices(), claim("c", asked)]).claims["c"]["reasons"]
+    assert (first["code"], first["nodes"]) == ("Quarantined", 1)
+    assert first["message"].startswith(told)

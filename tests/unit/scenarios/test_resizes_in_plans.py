@@ -135,3 +135,16 @@ def test_a_part_does_not_grow_beyond_its_tenants_quota_in_a_plan_either() -> Non
     ran = plan_objects([*base(tenancy=none), placed("a", 4, "9Gi")])
     assert shown(ran) == {"a": 4}
     assert "tenant one would have 1 of 0 gpu" in pending(ran.claims["a"]["conditions"])
+
+
+def test_a_part_shrinks_also_of_a_card_of_which_more_is_in_use_than_there_is() -> None:
+    """Nothing else brings use down: the share's reserve has grown since, 5 GiB are left and 9 in use."""
+    objects = base()
+    objects[-1]["spec"]["fractional"] = {"reserve": "0%", "minReserve": "4Gi"}
+    held = [placed("one", 6, "6Gi"), placed("two", 3, "2Gi")]
+    ran = plan_objects([*objects, *held])
+    assert shown(ran) == decided(*objects, *held)[0] == {"one": 6, "two": 2}
+    assert pending(ran.claims["two"]["conditions"]) == ""
+    grown = plan_objects([*objects, placed("one", 6, "6Gi"), placed("two", 2, "3Gi")])
+    assert shown(grown) == {"one": 6, "two": 2}
+    assert pending(grown.claims["two"]["conditions"]).endswith("its card has room for 0, 1000m")

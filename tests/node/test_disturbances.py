@@ -10,7 +10,9 @@ from tests.node.node import TEST_DRIVER, Node
 from tests.node.pools import chosen, kind, pool
 from tests.support.double_use import Recorder, held
 from tests.support.site import Site, pod, reasons
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, steadily
+
+from adjoin.cache import LINGER_SECONDS
 
 DEVICE = kind(TEST_DRIVER)
 
@@ -103,28 +105,33 @@ def test_a_pod_bound_while_the_driver_is_down_starts_with_its_devices_when_it_re
 
 
 def test_the_container_of_a_force_deleted_pod_has_ended_before_another_begins_whatever_the_driver_does(
-    corner: Site, node: Node
+    site: Site, node: Node
 ) -> None:
     """The driver is down, so the kubelet cannot unprepare what the container had; the container itself it can end.
 
-    It asks the driver to prepare the devices for the next pod a moment before it asks to unprepare them for the one
-    before, since it tries the latter again only now and then: `docs/testing.md` has this known limit.
+    So the devices stay with their claim until the driver has been back for as long as the kubelet may take.
     """
     journal.clear(node)
-    pool(corner, node, TEST_DRIVER)
-    corner.ask("all", {DEVICE: TEST_DRIVER.devices})
-    corner.create(journal.worker("worker", "all"))
-    corner.wait_running("worker")
+    pool(site, node, TEST_DRIVER)
+    site.ask("all", {DEVICE: TEST_DRIVER.devices})
+    site.create(journal.worker("worker", "all"))
+    site.wait_running("worker")
     node.stop_driver(TEST_DRIVER)
-    corner.delete("Pod", "worker", gracePeriodSeconds=0)
-    corner.delete("DeviceClaim", "all")
-    corner.ask("next", {DEVICE: TEST_DRIVER.devices})
-    corner.create(journal.worker("successor", "next"))
-    corner.wait_gone("DeviceClaim", "all")
-    slices_gone(corner, node)
+    site.delete("Pod", "worker", gracePeriodSeconds=0)
+    site.delete("DeviceClaim", "all")
+    site.ask("next", {DEVICE: TEST_DRIVER.devices})
+    site.create(journal.worker("successor", "next"))
+    slices_gone(site, node)
+    steadily(
+        lambda: site.claim("all"),
+        lambda held: held["status"]["phase"] == "Releasing",
+        seconds=LINGER_SECONDS + 5,
+        what="the claim keeps what the kubelet has not given back",
+    )
     node.start_driver(TEST_DRIVER)
-    corner.wait_running("successor")
-    assert len(devices_within(corner.plane, corner.namespace, "successor", TEST_DRIVER)) == TEST_DRIVER.devices
+    site.wait_gone("DeviceClaim", "all")
+    site.wait_running("successor")
+    assert len(devices_within(site.plane, site.namespace, "successor", TEST_DRIVER)) == TEST_DRIVER.devices
     lines = [(line.who, line.what) for line in journal.read(node)]
     assert lines == [("worker", "begin"), ("worker", "end"), ("successor", "begin")]
 

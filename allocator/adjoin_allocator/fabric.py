@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
+from adjoin_allocator.amounts import counted
 from adjoin_allocator.model import FabricLevel, Node, Pool, natural_key
 from adjoin_allocator.nodes import PoolIndex
 
@@ -98,6 +99,22 @@ class FabricTree:
     def unlabelled(self, level: int) -> Integers:
         """Positions of nodes that are in no domain of the level."""
         return np.flatnonzero(self.domains(level) < 0)
+
+    def unlabelled_words(self, level: int, positions: Sequence[int], which: str = "") -> list[str]:
+        """Of nodes in no domain of the level, which label they lack: `2 nodes have no label net/rack`.
+
+        Of several labels that a node lacks the coarsest is told: without it no finer one counts.
+        """
+        lacking: dict[str, int] = {}
+        for layer in self.layers[: level + 1]:
+            count = sum(int(layer.domain[at]) < 0 for at in positions)
+            told = sum(lacking.values())
+            if count > told:
+                lacking[layer.level.node_label] = count - told
+        return [
+            f"{counted(count, 'node')}{which} {'has' if count == 1 else 'have'} no label {label}"
+            for label, count in lacking.items()
+        ]
 
     def told(self, level: int, domain: int) -> str:
         """A domain in words: `rack r2`, `node n-1`, or `the pool`."""

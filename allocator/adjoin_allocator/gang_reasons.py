@@ -162,7 +162,7 @@ class _Teller:
         name = tree.layers[level].level
         unknown = [at for at in places if domains[at] < 0]
         if unknown:
-            message = f"{nodes_word(len(unknown))} with members in place have no label {name.node_label}"
+            message = " and ".join(tree.unlabelled_words(level, unknown, " with members in place"))
             return Reason(Code.TOPOLOGY_UNKNOWN, len(unknown), message)
         told = [tree.told(level, int(at)) for at in sorted({int(domains[at]) for at in places})]
         return Reason(
@@ -181,13 +181,10 @@ class _Teller:
             rooms = self._rooms()
             lacking = [int(at) for at in tree.unlabelled(level) if rooms.get(int(at))]
             if lacking and self.outcome.most + sum(rooms[at] for at in lacking) >= self.needed:
-                label = tree.layers[level].level
-                missing = f"{nodes_word(len(lacking))} {'has' if len(lacking) == 1 else 'have'} no label"
-                yield Reason(
-                    Code.TOPOLOGY_UNKNOWN,
-                    len(lacking),
-                    f"{missing} {label.node_label}, and so lie in no {label.name}: {_listed(self._names(lacking))}",
-                )
+                missing = " and ".join(tree.unlabelled_words(level, lacking))
+                lie = f"{'lies' if len(lacking) == 1 else 'lie'} in no {tree.layers[level].level.name}"
+                names = _listed(self._names(lacking))
+                yield Reason(Code.TOPOLOGY_UNKNOWN, len(lacking), f"{missing}, and so {lie}: {names}")
         what, where = self._condition(fabric)
         whole = desk.ask(gang, WhatIf(spare=self._empty()))
         wanted = "needs 1 more member" if gang.held else f"needs {counted(self.needed, 'member')}"

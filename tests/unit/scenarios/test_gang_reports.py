@@ -61,6 +61,22 @@ def test_a21_nodes_without_a_label_are_in_no_rack() -> None:
     assert of(answer).reasons[-1].message == "2 of 3 members fit, rack r2 has most: 2"
 
 
+def test_a21_the_label_that_is_missing_is_named_also_when_it_is_a_coarser_one() -> None:
+    nodes = [make.racked("n1", "r1", block=None), make.racked("n2", "r1", block=None), make.racked("n3")]
+    claim = whole(replicas=3, required="rack")
+    answer = planned(make.snapshot(machines(nodes), [claim], pools=[make.fabric_pool()], nodes=nodes))
+    assert of(answer).reasons[0].message == (
+        "2 nodes have no label net/block and 1 node has no label net/rack, and so lie in no rack: n1, n2, n3"
+    )
+
+
+def test_a21_one_node_lies_in_no_rack() -> None:
+    nodes = [make.racked("n1", "r1", block=None), *rack("r1", "n2")]
+    claim = whole(replicas=2, required="rack")
+    answer = planned(make.snapshot(machines(nodes), [claim], pools=[make.fabric_pool()], nodes=nodes))
+    assert of(answer).reasons[0].message == "1 node has no label net/block, and so lies in no rack: n1"
+
+
 def test_a21_a_gang_without_a_condition_may_use_them() -> None:
     nodes = [make.racked("n1"), make.racked("n2"), make.racked("n3"), *rack("r2", "n4", "n5")]
     answer = planned(make.snapshot(machines(nodes), [whole(replicas=5)], pools=[make.fabric_pool()], nodes=nodes))

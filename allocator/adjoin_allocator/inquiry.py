@@ -203,14 +203,27 @@ def quota(snapshot: Snapshot, claim: Claim, now: float, memo: Memo | None = None
 
 def asked_milli(snapshot: Snapshot, claim: Claim) -> Mapping[str, int]:
     """By device name how much the replicas want that it has not, in thousandths of a device, in the way of which that
-    is most. A part counts as on the card of which it is the least.
+    is most. A part counts as on the card of which it is the least; `all` is what the node has that has most.
     """
     missing = len(frozenset(claim.members) - {each.index for each in claim.placed})
     wanted: Counter[str] = Counter()
     for request in claim.requests:
-        most = max(way.count * _size(snapshot, claim.pool, way) for _, way in _ways(request))
+        most = max(_count(snapshot, claim.pool, way) * _size(snapshot, claim.pool, way) for _, way in _ways(request))
         wanted[request.kind] += most * missing
     return wanted
+
+
+def _count(snapshot: Snapshot, pool: str, way: Request) -> int:
+    """How many devices or parts a way is, on the node of which `all` is most."""
+    if not way.all_devices:
+        return way.count
+    return max(
+        (
+            sum(device.device_pool == pool and _matches(way, device, snapshot.shares) for device in devices)
+            for devices in snapshot.inventory.values()
+        ),
+        default=0,
+    )
 
 
 def _size(snapshot: Snapshot, pool: str, way: Request) -> int:
@@ -237,7 +250,14 @@ def _ways(request: Request) -> Sequence[tuple[int, Request]]:
     return tuple(
         (_cards(way), replace(way, first_of=()))
         for way in (
-            replace(request, count=each.count, selectors=each.selectors, share=each.share, same_device=each.same_device)
+            replace(
+                request,
+                count=each.count,
+                all_devices=each.all_devices,
+                selectors=each.selectors,
+                share=each.share,
+                same_device=each.same_device,
+            )
             for each in request.first_of
         )
     )
@@ -326,7 +346,7 @@ def _candidates(
                 if (device.id not in held if chosen.share is None else device.id in parts[chosen])
             ]
             free[request.name], eligible[request.name] = len(available), len(matching)
-            need = len(matching) if request.all_devices else count
+            need = len(matching) if chosen.all_devices else count
             lacking += max(0, need - len(available))
             could |= {device.id: device for *_, each in roomy for device in each}
         else:

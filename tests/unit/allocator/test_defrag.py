@@ -344,3 +344,16 @@ class TestRearrangements:
         pieces = [Piece(tuple(1 << bit for bit in range(8))) for _ in range(8)]
         with pytest.raises(Exhausted):
             list(rearrangements(pieces, 0b11111111, 100))
+
+
+def test_a_claim_for_all_devices_of_a_node_counts_as_these() -> None:
+    devices = [*make.flat("n1", gpus=4), *make.flat("n2", gpus=4)]
+    busy = [make.holding("busy-1", devices[:1]), make.holding("busy-2", devices[4:5])]
+    every = make.claim("every", make.everything("gpu"))
+    four = make.claim("four", make.request("gpu", 3), make.request("more", 1, kind="gpu"))
+    snapshot = make.snapshot(devices, [*busy, four, every])
+    assert defragment(snapshot, make.NOW, make.POOL).uid == four.uid
+    snapshot = make.snapshot(
+        [*devices, *make.flat("n3", gpus=5)], [*busy, make.holding("busy-3", make.flat("n3", gpus=5)[:2]), four, every]
+    )
+    assert defragment(snapshot, make.NOW, make.POOL).uid == every.uid

@@ -12,6 +12,7 @@ from tests.support import make
 
 from adjoin_allocator import (
     Aging,
+    Alternative,
     Claim,
     ClaimUID,
     Eviction,
@@ -102,6 +103,15 @@ class TestQuota:
         (line,) = quota(snapshot, named(snapshot, "next-a"), make.NOW)
         assert (line.device, line.used_milli, line.asked_milli, line.capacity) == ("gpu", 4000, 4000, 8)
         assert (line.quota, line.borrowing) == (4, 2)
+
+    def test_all_is_what_the_node_with_most_has(self) -> None:
+        devices = [*make.flat(gpus=4), *make.flat(node="n2", gpus=2)]
+        every, either = make.everything("gpu"), make.request("gpu")
+        either = replace(either, first_of=(Alternative("one"), Alternative("every", count=0, all_devices=True)))
+        for request in (every, either):
+            snapshot = make.snapshot(devices, [make.claim("claim", request, replicas=2)])
+            (line,) = quota(snapshot, named(snapshot, "claim"), make.NOW)
+            assert line.asked_milli == 8000
 
     def test_without_tenants_everything_is_everybodys(self) -> None:
         snapshot = crowd(tenants={})

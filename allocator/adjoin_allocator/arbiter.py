@@ -599,14 +599,29 @@ class Arbiter:
                     if near != mask:
                         coming |= shape.rivals(holding.touched) & mask
             waiting += coming.bit_count()
-        late = [since for since in names.values() if since is not None and self._now - since >= STUCK]
         meant = f"{counted(total, 'device')} that {'is' if total == 1 else 'are'} held for it"
         message = f"{waiting} of {meant} {'is' if waiting == 1 else 'are'} still being released"
+        if not waiting:
+            # Its own devices are free: others give way for the quota, or for room on the host.
+            names = self._giving_way(held.pool)
+            meant = f"{counted(total, 'device')} {'is' if total == 1 else 'are'} held for it"
+            message = f"{meant}; quota or host resources are still to be given back"
+        late = [since for since in names.values() if since is not None and self._now - since >= STUCK]
         if names:
             message += f" by {', '.join(sorted(names))}"
         if late:
             message += f", for {int(self._now - min(late)) // 60} minutes by now"
         return Reason(Code.DEVICE_RELEASING, len(held.meant), message)
+
+    def _giving_way(self, pool: str) -> dict[str, float | None]:
+        """The claims of a pool that give something back, and since when."""
+        evicted = self._field(pool).evicted
+        return {
+            f"{holding.claim.namespace}/{holding.claim.name}": _since(holding) if holding.back else None
+            for _, there in sorted(self._ledger.holders[pool].nodes.items())
+            for holding in there
+            if holding.back or holding.replica.index in evicted.get(holding.claim.uid, ())
+        }
 
     def _held_for(self, pool: str, others: Sequence[Held], placements: Sequence[Placement]) -> Reason:
         used = self._masks(pool, placements)

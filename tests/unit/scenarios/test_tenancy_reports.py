@@ -12,6 +12,7 @@ from adjoin_allocator import (
     Code,
     Eviction,
     Plan,
+    PreemptionRules,
     Reclaim,
     ReplicaState,
     Snapshot,
@@ -332,3 +333,18 @@ def test_f12_a_victims_part_counts_as_free() -> None:
         again = planned(make.snapshot([card], [going(held, high), waits], pools=[pool], shares=[share]))
         assert (evicted(again), held_on(again, high)) == ({}, [make.NODE])
         assert nodes(planned(make.snapshot([card], [waits], pools=[pool], shares=[share])), high) == [make.NODE]
+
+
+def test_who_gives_way_for_quota_alone_is_named() -> None:
+    """Two GPUs are free, and the tenant has one too many: no device is waited for, but the claim that gives its own."""
+    devices = [*make.flat("n0", 1), *make.flat("n1", 2)]
+    lo = low("lo", devices[:1], tenant="ta")
+    hi = make.claim("hi", make.request("gpu", 2), created=NOW, priority=5, tenant="ta")
+    pool = make.pool(tenants=make.tenants(ta=2), preemption=PreemptionRules(within_tenant=True))
+    answer = planned(make.snapshot(devices, [lo, hi], pools=[pool]))
+    assert evicted(answer) == {"lo": (0,)}
+    (reason,) = answer.claims[hi.uid].reasons
+    assert reason.code is Code.DEVICE_RELEASING
+    assert reason.message == (
+        "2 devices are held for it; quota or host resources are still to be given back by team/lo"
+    )

@@ -543,13 +543,17 @@ class Arbiter:
             for holding in self._ledger.holders[claim.pool].nodes.get(position, ()):
                 if not holding.touched & mask:
                     continue
-                now_going = holding.replica.index in self._preempted.get((holding.claim.uid, claim.uid), ())
-                before = holding.back and any(
-                    each.by == claim.uid and self._now - each.at < SAME_AGAIN for each in holding.claim.evictions
-                )
-                if now_going or before:
+                if self._gives_way(holding, claim):
                     return True
         return False
+
+    def _gives_way(self, holding: Holding, claim: Claim) -> bool:
+        """Whether a replica was evicted for this claim, now or a while ago."""
+        if holding.replica.index in self._preempted.get((holding.claim.uid, claim.uid), ()):
+            return True
+        return holding.back and any(
+            each.by == claim.uid and self._now - each.at < SAME_AGAIN for each in holding.claim.evictions
+        )
 
     def _nominate(self, unit: Unit, placements: Sequence[Placement], meant: Mapping[int, int]) -> Served:
         nominations = tuple(Nomination(one.index, one.node, one.devices) for one in placements)
@@ -603,7 +607,7 @@ class Arbiter:
         message = f"{waiting} of {meant} {'is' if waiting == 1 else 'are'} still being released"
         if not waiting:
             # Its own devices are free: others give way for the quota, or for room on the host.
-            names = self._giving_way(held.pool)
+            names = self._giving_way(held.claim)
             meant = f"{counted(total, 'device')} {'is' if total == 1 else 'are'} held for it"
             message = f"{meant}; quota or host resources are still to be given back"
         late = [since for since in names.values() if since is not None and self._now - since >= STUCK]
@@ -613,14 +617,13 @@ class Arbiter:
             message += f", for {int(self._now - min(late)) // 60} minutes by now"
         return Reason(Code.DEVICE_RELEASING, len(held.meant), message)
 
-    def _giving_way(self, pool: str) -> dict[str, float | None]:
-        """The claims of a pool that give something back, and since when."""
-        evicted = self._field(pool).evicted
+    def _giving_way(self, claim: Claim) -> dict[str, float | None]:
+        """The claims that give something back for this one, and since when."""
         return {
             f"{holding.claim.namespace}/{holding.claim.name}": _since(holding) if holding.back else None
-            for _, there in sorted(self._ledger.holders[pool].nodes.items())
+            for _, there in sorted(self._ledger.holders[claim.pool].nodes.items())
             for holding in there
-            if holding.back or holding.replica.index in evicted.get(holding.claim.uid, ())
+            if self._gives_way(holding, claim)
         }
 
     def _held_for(self, pool: str, others: Sequence[Held], placements: Sequence[Placement]) -> Reason:

@@ -36,7 +36,7 @@ from adjoin_allocator.results import Placement, Plan
 from adjoin_allocator.room import NODES, make_room
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
-from adjoin_allocator.stage import Key, Spots, Stage, divides, least
+from adjoin_allocator.stage import Key, Move, Spots, Stage, divides, least
 
 SETS: Final = 1_000
 """With no more sets of devices than this all of them are tried."""
@@ -57,18 +57,6 @@ class Outcome(StrEnum):
     """There are none: proven."""
     NOT_FOUND = "NotFound"
     """None were found within the limits; there may be some."""
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A replica, where it is, and where it goes."""
-
-    uid: ClaimUID
-    index: int
-    node: str
-    devices: tuple[PlacedDevice, ...]
-    to_node: str
-    to_devices: tuple[PlacedDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)

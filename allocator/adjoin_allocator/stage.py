@@ -40,9 +40,21 @@ Spots = Mapping[Key, tuple[str, tuple[PlacedDevice, ...]]]
 """Where replicas go: node and devices. Without devices, a replica is nowhere for the moment."""
 NOWHERE: Final[tuple[str, tuple[PlacedDevice, ...]]] = ("", ())
 
-_SETTLED = frozenset((ReplicaState.ALLOCATED, ReplicaState.INITIALIZING, ReplicaState.READY, ReplicaState.IN_USE))
-_PASSED_OVER = ClaimHold(Code.POD_GATED, "not asked")
+SETTLED = frozenset((ReplicaState.ALLOCATED, ReplicaState.INITIALIZING, ReplicaState.READY, ReplicaState.IN_USE))
+PASSED_OVER = ClaimHold(Code.POD_GATED, "not asked")
 _OTHERS = Hold(HoldKind.FOREIGN, "not asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A replica, where it is, and where it goes."""
+
+    uid: ClaimUID
+    index: int
+    node: str
+    devices: tuple[PlacedDevice, ...]
+    to_node: str
+    to_devices: tuple[PlacedDevice, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +94,7 @@ class Stage:
         self._bare = replace(self.pool, tenants={})
         after = settled(self.snapshot, self.made)
         self._own_holds = {claim.uid: claim.hold for claim in after.claims}
-        claims = tuple(replace(claim, hold=claim.hold or _PASSED_OVER) for claim in after.claims)
+        claims = tuple(replace(claim, hold=claim.hold or PASSED_OVER) for claim in after.claims)
         self.claims = {claim.uid: claim for claim in claims}
         self.base = replace(after, pools={**after.pools, self.pool.name: self.pool}, claims=claims)
         may = {
@@ -91,7 +103,7 @@ class Stage:
             if claim.pool == self.pool.name and claim.uid != self.target.uid
             if claim.preemptible and not claim.deleting and claim.hold is None
             for replica in claim.placed
-            if replica.state in _SETTLED and replica.index in claim.members
+            if replica.state in SETTLED and replica.index in claim.members
             if replica.index not in self._lost(claim.uid)
         }
         divided = {key for key, held in may.items() if divides(self.claims[key[0]]) or any(map(_is_part, held.devices))}
@@ -285,7 +297,7 @@ class Stage:
         for claim in self.arranged(spots, (), ()).claims:
             placed = tuple(replace(each, devices=()) for each in claim.placed if each.node in where)
             if placed and claim.pool == self.pool.name:
-                yield replace(claim, placed=placed, hold=claim.hold or _PASSED_OVER)
+                yield replace(claim, placed=placed, hold=claim.hold or PASSED_OVER)
 
 
 def divides(claim: Claim) -> bool:

@@ -15,27 +15,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from adjoin_allocator.hosts import NOTHING
-from adjoin_allocator.model import Claim, ClaimHold, ClaimUID, Node, PlacedDevice, PlacedReplica, PreemptionRules
-from adjoin_allocator.results import Code
+from adjoin_allocator.model import Claim, ClaimUID, Node, PlacedReplica, PreemptionRules
 from adjoin_allocator.snapshot import Snapshot
 from adjoin_allocator.solve import Memo, plan
-from adjoin_allocator.stage import Key, alike
+from adjoin_allocator.stage import PASSED_OVER, SETTLED, Key, Move, alike
 from adjoin_allocator.terms import ReplicaState
-
-_PASSED_OVER = ClaimHold(Code.POD_GATED, "not asked")
-_SETTLED = frozenset((ReplicaState.ALLOCATED, ReplicaState.INITIALIZING, ReplicaState.READY, ReplicaState.IN_USE))
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """A replica, where it is, and where it could go."""
-
-    uid: ClaimUID
-    index: int
-    node: str
-    devices: tuple[PlacedDevice, ...]
-    to_node: str
-    to_devices: tuple[PlacedDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +43,7 @@ class Relief:
     """
 
     loaded: tuple[str, ...]
-    leaves: tuple[Leave, ...] = ()
+    leaves: tuple[Move, ...] = ()
     stays: tuple[Stay, ...] = ()
 
 
@@ -71,10 +55,10 @@ def relieve(snapshot: Snapshot, now: float, pool: str, memo: Memo | None = None)
     arranged = replace(
         snapshot,
         pools={**snapshot.pools, pool: quiet},
-        claims=tuple(replace(claim, hold=claim.hold or _PASSED_OVER) for claim in snapshot.claims),
+        claims=tuple(replace(claim, hold=claim.hold or PASSED_OVER) for claim in snapshot.claims),
     )
     loaded: set[str] = set()
-    leaves: dict[Key, Leave] = {}
+    leaves: dict[Key, Move] = {}
     stays: dict[Key, Stay] = {}
     own = {claim.uid: claim.hold for claim in snapshot.claims}
     # Whoever says what he needs of a node sees in promises to others a question of room alone.
@@ -108,7 +92,7 @@ def relieve(snapshot: Snapshot, now: float, pool: str, memo: Memo | None = None)
                     continue
                 to = found.get(each.index)
                 if to is not None and alike(each.devices, to.devices):
-                    leaves[key] = Leave(*key, each.node, each.devices, to.node, to.devices)
+                    leaves[key] = Move(*key, each.node, each.devices, to.node, to.devices)
                     moved[key] = PlacedReplica(each.index, to.node, ReplicaState.ALLOCATED, to.devices)
                 else:
                     why = answer.reasons[0].message if answer is not None and answer.reasons else "no place"
@@ -138,7 +122,7 @@ def _loaded(snapshot: Snapshot, now: float, pool: str, memo: Memo, *, told: bool
 
 
 def _leaves(claim: Claim, replica: PlacedReplica, nodes: Collection[str]) -> bool:
-    settled = replica.state in _SETTLED and replica.index in claim.members
+    settled = replica.state in SETTLED and replica.index in claim.members
     return settled and replica.node in nodes and any(device.share is not None for device in replica.devices)
 
 

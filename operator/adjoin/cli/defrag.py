@@ -23,10 +23,11 @@ from adjoin.cli.question import Question, pose
 from adjoin.cli.source import NoAnswer, Source, Where, complain, moment, read_source, warn
 from adjoin.lifecycle import share_entry
 from adjoin_allocator.amounts import counted
-from adjoin_allocator.defrag import Advice, Move, Outcome, defragment
+from adjoin_allocator.defrag import Advice, Outcome, defragment
 from adjoin_allocator.model import ClaimUID, PlacedDevice
 from adjoin_allocator.results import Placement
-from adjoin_allocator.unload import Leave, Relief, relieve
+from adjoin_allocator.stage import Move
+from adjoin_allocator.unload import Relief, relieve
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,7 +125,7 @@ def _shown(pool: str, advice: Advice, names: Mapping[ClaimUID, str]) -> Json:
     }
 
 
-def _move(move: Move | Leave, names: Mapping[ClaimUID, str]) -> Json:
+def _move(move: Move, names: Mapping[ClaimUID, str]) -> Json:
     return {
         "claim": names[move.uid],
         "replica": move.index,

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+
 from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.fit import Fit
 from adjoin_allocator.hosts import NOTHING
@@ -20,6 +22,7 @@ from adjoin_allocator.packing import CLOSED, FREE, Card, Packing, Piece, Site
 from adjoin_allocator.place import Ask, Spot
 from adjoin_allocator.rulebook import rule_for
 from adjoin_allocator.sharing import MILLI, memory_bytes, part
+from adjoin_allocator.stock import Booleans
 from adjoin_allocator.tariff import copies, grant, take_back
 from adjoin_allocator.topology import bits
 
@@ -79,7 +82,7 @@ class Repack:
             # Packing knows cards, and no counters that they share, nor what others consume of them.
             return None
         others = [*self.units, *self._lot.placed]
-        spot = self._placed_anew(unit, others) if others and self._countable(ask) else None
+        spot = self._placed_anew(unit, others) if others and self._countable(ask, others) else None
         if spot is None:
             self._refused.add(key)
         return spot
@@ -113,8 +116,8 @@ class Repack:
         }
         return len(sizes) > 1
 
-    def _countable(self, ask: Ask) -> bool:
-        """Whether numbers alone allow one more replica: moving makes nothing more of the cards that there are."""
+    def _countable(self, ask: Ask, others: Sequence[Unit]) -> bool:
+        """Whether numbers alone allow one more replica, whichever cards the others have."""
         for kind in {request.kind for request in ask.requests if request.count}:
             stock, milli, units = self._lot.ledger.parts.appraiser(ask.pool, kind).stock, 0, Counter[int]()
             for request in ask.requests:
@@ -130,11 +133,25 @@ class Repack:
             free = open_ & stock.free
             if milli > int(free.sum()) * MILLI + int((MILLI - used_milli)[divided].sum()):
                 return False
+            # Who has a card whole can have another one, and this one may be worth more parts.
+            whole = self._wholes(others, kind, free)
             for at, needed in units.items():
-                caps, mine = stock.caps[at][stock.klass], divided & (mode == at)
-                if needed > int(caps[free].sum()) + int((caps - used_units)[mine].sum()):
+                caps = stock.caps[at][stock.klass]
+                there = np.sort(caps[free | divided | whole])[int(whole.sum()) :]
+                if needed > int(there.sum()) - int(used_units[divided & (mode == at)].sum()):
                     return False
         return True
+
+    def _wholes(self, others: Sequence[Unit], kind: str, like: Booleans) -> Booleans:
+        """The cards of a kind that replicas hold which may move."""
+        found = np.zeros_like(like)
+        for unit in others:
+            place = unit.place
+            for request, mask in zip(unit.ask.requests, place.fit.masks, strict=True):
+                if request.share is None and request.kind == kind:
+                    columns = self._lot.ledger.parts.columns(self._lot.pool.name, kind, place.position)
+                    found[place.position, [columns.index(bit) for bit in bits(mask)]] = True
+        return found
 
     def _positions(self, others: Sequence[Unit]) -> list[int]:
         """Nodes that are looked at: those where something may move, those first on which least is; then others with

@@ -77,6 +77,15 @@ def test_who_fits_beside_all_before_it_is_placed(requests: Sequence[Request]) ->
     assert _placed(decided, snapshot) == [claim.name for claim in snapshot.claims]
 
 
+def test_a_whole_card_moves_to_a_smaller_one_for_a_part_that_only_the_larger_one_holds() -> None:
+    """There are as many cards afterwards, but more that can be given of them."""
+    cards = [make.card("gpu-0", "node-0", "80Gi"), make.card("gpu-0", "node-1", "24Gi")]
+    asked = _in_turn([WHOLE], [make.part("30Gi", 100)])
+    snapshot = make.snapshot(cards, claims=asked, shares=[make.share()])
+    decided = _answer(snapshot)
+    assert [decided.claims[claim.uid].placements[0].node for claim in asked] == ["node-1", "node-0"]
+
+
 def test_parts_that_were_there_before_do_not_move() -> None:
     asked, cards = _in_turn([make.part("10Gi")], [make.part(milli=250)], [WHOLE]), _cards(2)
     spread = [

@@ -77,24 +77,28 @@ class Attempt:
         if self.what_if:
             self._begin()
         placer, beside = self.run.placer, self.demand.beside(self.wanted)
-        spot = best(placer, self.left[0], self.effort, beside)
-        while spot is not Obstacle.LIMIT and not isinstance(spot, Spot) and len(self.left) > 1:
+        while True:
+            ask = self.left[0]
+            movable = self.run.movable(self.claim, ask, self.index)
+            answer = best(placer, ask, self.effort, beside)
+            spot = answer if isinstance(answer, Spot) else self._room(movable, answer)
+            if spot is not None:
+                self.found, self.made = (movable, spot), (self.run.place(ask, self.index, spot),)
+                return self.made
+            if answer is Obstacle.LIMIT or len(self.left) == 1:
+                self.obstacle = answer if isinstance(answer, Obstacle) else None
+                return None
             del self.left[0]
             self.effort = Effort(self.effort.states, set() if self.several else None)
-            spot = best(placer, self.left[0], self.effort, beside)
-        ask = self.left[0]
-        movable = self.run.movable(self.claim, ask, self.index)
-        if isinstance(spot, Obstacle):
-            # Where the number of devices depends on the node, a quota may take the place back.
-            room = spot is not Obstacle.LIMIT and not self.what_if and not self.run.improved
-            room = room and (all(ask.signature.counts) or not self.run.arbiter.limited(self.claim))
-            elsewhere = self.run.batch.room(movable) if room else None
-            if elsewhere is None:
-                self.obstacle = spot
-                return None
-            spot = elsewhere
-        self.found, self.made = (movable, spot), (self.run.place(ask, self.index, spot),)
-        return self.made
+
+    def _room(self, movable: Movable, obstacle: Obstacle) -> Spot | None:
+        """A place that there is once others have moved."""
+        if obstacle is Obstacle.LIMIT or self.what_if or self.run.improved:
+            return None
+        # Where the number of devices depends on the node, a quota may take the place back.
+        if not all(movable.ask.signature.counts) and self.run.arbiter.limited(self.claim):
+            return None
+        return self.run.batch.room(movable)
 
     def _begin(self) -> None:
         self.left, self.effort = list(self.asks), Effort(known=set() if self.several else None)

@@ -25,12 +25,12 @@ from adjoin_allocator.cost import Part
 from adjoin_allocator.fit import Fit
 from adjoin_allocator.joint import Program, Status
 from adjoin_allocator.ledger import Ledger
-from adjoin_allocator.lot import Kind, Lot, Unit, independent, kinds, same
+from adjoin_allocator.lot import Kind, Lot, Unit, alone, independent, kinds, same
 from adjoin_allocator.model import ClaimUID
 from adjoin_allocator.nodes import State
 from adjoin_allocator.place import Ask, Placer, Spot
 from adjoin_allocator.region import Find, apply, build, counted, penalties
-from adjoin_allocator.repack import Repack, movable
+from adjoin_allocator.repack import Repack
 from adjoin_allocator.terms import Objective
 from adjoin_allocator.throughput import fill, settled
 
@@ -57,6 +57,8 @@ class Batch:
         self._placer = placer
         self._find = find
         self._lots: dict[str, Lot] = {}
+        self._others: dict[str, list[Unit]] = {}
+        """By pool who has a place and is in no lot."""
         self._repacks: dict[str, Repack] = {}
         self._gaps: dict[ClaimUID, float] = {}
 
@@ -67,14 +69,14 @@ class Batch:
         if independent(unit.claim):
             unit.spot = spot
             self._lot(unit.ask.pool).enter(unit)
-        elif movable(unit.claim):
+        elif alone(unit.claim):
             unit.spot = spot
-            self._repack(unit.ask.pool).enter(unit)
+            self._others.setdefault(unit.ask.pool, []).append(unit)
 
     @property
     def idle(self) -> bool:
         """Whether there is nothing to improve: nobody has a place that may be another one."""
-        return not self._lots
+        return not self._lots and not self._repacks
 
     @property
     def gaps(self) -> Mapping[ClaimUID, float]:
@@ -93,7 +95,7 @@ class Batch:
         are. Nothing is taken for the replica itself. None changes nothing.
         """
         spot = self._room_among_wholes(unit) if independent(unit.claim) else None
-        if spot is None and movable(unit.claim) and self._ledger.parts.prices(unit.ask.pool):
+        if spot is None and alone(unit.claim) and (self._others.get(unit.ask.pool) or not independent(unit.claim)):
             spot = self._repack(unit.ask.pool).room(unit)
         return spot
 
@@ -106,7 +108,8 @@ class Batch:
     def _repack(self, pool: str) -> Repack:
         repack = self._repacks.get(pool)
         if repack is None:
-            repack = self._repacks[pool] = Repack(self._lot(pool), self._find)
+            others = self._others.setdefault(pool, [])
+            repack = self._repacks[pool] = Repack(self._lot(pool), others, self._find)
         return repack
 
     def _room_among_wholes(self, unit: Unit) -> Spot | None:

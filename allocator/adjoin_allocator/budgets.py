@@ -107,6 +107,10 @@ class Counters:
         for budget in self.budgets:
             yield self._rest(budget, held), budget.amounts
 
+    def enough(self, held: int, taken: int) -> bool:
+        """Whether there is enough of what these devices take, which are among those that somebody has."""
+        return all(self._rest(budget, held) >= 0 for budget in self.budgets if budget.mask & taken)
+
     def most(self, state: int, mask: int) -> int:
         """How many of these devices can be given together, whatever they are wired like."""
         mask &= self.usable(state)

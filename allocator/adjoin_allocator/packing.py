@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 from adjoin_allocator.card_rules import UNUSED, CardRule, Use
 from adjoin_allocator.fit import Form
+from adjoin_allocator.hosts import NOTHING, UNLIMITED
 from adjoin_allocator.model import Request, Share
 from adjoin_allocator.nodes import NodeView
 from adjoin_allocator.place import Ask, Placer
 from adjoin_allocator.rulebook import rule_for
-from adjoin_allocator.sharing import MILLI, Part, part
+from adjoin_allocator.sharing import AMOUNTS, MILLI, Part, part
 from adjoin_allocator.tariff import copies, of_cards
 from adjoin_allocator.topology import bits
 
@@ -30,6 +31,9 @@ Card = tuple[str, Use]
 """The share that a card is split by, and what of it is in use."""
 
 FREE: Card = ("", UNUSED)
+LENT: Card = ("", (0, 0, 1))
+"""Others than claims consume some of it: there may be parts beside that, and nobody has it whole."""
+
 CLOSED: Card = ("", (1, 0, 0))
 """Nobody who is to be placed can have anything of it."""
 
@@ -49,13 +53,25 @@ class Piece:
     rank: tuple[int, int]
 
 
+Host = tuple[int, int]
+"""Thousandths of a core and bytes of memory."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Site:
-    """One node; `split` is how many devices of the pool each share has split, without those who are to be placed."""
+    """One node without those who are to be placed.
+
+    Attributes:
+        idle: Devices that nobody gets and that take no counters either.
+        host: What the node has for pods beside devices.
+        split: How many devices of the pool each share has split.
+    """
 
     position: int
     view: NodeView
     cards: Cards
+    idle: int
+    host: Host
     split: Mapping[str, int]
 
 
@@ -91,6 +107,7 @@ class _Choice:
     at: int
     masks: tuple[int, ...]
     cards: Cards
+    host: Host
 
 
 class _GivenUp(Exception):
@@ -121,12 +138,17 @@ class Packing:
         self._sites = sites
         self._at = {site.position: at for at, site in enumerate(sites)}
         self._cards = [site.cards for site in sites]
+        self._hosts = [site.host for site in sites]
         self._split = Counter(sites[0].split if sites else {})
         self._candidates: dict[tuple[_Need, int], tuple[int, ...]] = {}
         self._rules: dict[tuple[str, int, int], CardRule] = {}
         marks: dict[object, int] = {}
         self._marks = [self._mark(at, list(known.values()), marks) for at in range(len(sites))]
         self._names: dict[object, int] = {}
+        self._named = [self._name(at) for at in range(len(sites))]
+        """By node its number as it is now."""
+        self._barren: set[tuple[_Need, int]] = set()
+        """Who finds nothing on which nodes."""
         self._failed: set[object] = set()
         self._found: list[Place | None] = [None] * len(pieces)
 
@@ -176,6 +198,10 @@ class Packing:
                 mask = view.eligible(line.request.kind, line.request.selectors)
                 if line.share is not None:
                     mask &= view.eligible(line.share.kind, line.share.selectors)
+                    if line.share.mode not in AMOUNTS:
+                        mask &= ~sum(1 << bit for bit in bits(mask) if view.devices[bit].lent is not None)
+                    if view.shape.counters is not None:
+                        mask &= view.shape.counters.whole
                 masks.append(mask)
             found = self._candidates[need, at] = tuple(masks)
         return found
@@ -187,7 +213,9 @@ class Packing:
             use = tuple(mask >> bit & 1 for need in needs for mask in self._eligible(need, at))
             shares = {line.share for need in needs for line in need.lines if line.share is not None}
             rules = tuple(id(self._rule(share, at, bit)) for share in sorted(shares, key=lambda share: share.name))
-            key = (use, rules, (at, bit) if self._wired else None)
+            shape = self._sites[at].view.shape
+            counted = (id(shape), bit) if shape.counters is not None else None
+            key = (use, rules, (at, bit) if self._wired else counted)
             found.append(marks.setdefault(key, len(marks)))
         return tuple(found)
 
@@ -202,25 +230,27 @@ class Packing:
         before, opened = self._cards[at], Counter[str]()
         for line, mask in zip(self._needs[which].lines, choice.masks, strict=True):
             if line.share is not None:
-                opened[line.share.name] += sum(before[bit] == FREE for bit in bits(mask))
+                opened[line.share.name] += sum(before[bit] in (FREE, LENT) for bit in bits(mask))
         for name, number in opened.items():
             limit = self._shares[name].max_devices
             if limit is not None and self._split[name] + number > limit:
                 return False
-        self._cards[at] = choice.cards
+        host, named = self._hosts[at], self._named[at]
+        self._cards[at], self._hosts[at] = choice.cards, choice.host
+        self._named[at] = self._name(at)
         self._split.update(opened)
         self._found[which] = (self._sites[at].position, choice.masks)
         try:
             return self._rest(depth + 1)
         finally:
-            self._cards[at] = before
+            self._cards[at], self._hosts[at], self._named[at] = before, host, named
             self._split.subtract(opened)
 
     def _rest(self, depth: int) -> bool:
         """Whether all pieces from this one on have places."""
         if depth == len(self._order):
             return True
-        key = (depth, tuple(sorted(self._name(at) for at in range(len(self._sites)))))
+        key = (depth, tuple(sorted(self._named)))
         if key in self._failed:
             return False
         if any(self._place(depth, choice) for choice in self._choices(self._order[depth])):
@@ -230,7 +260,7 @@ class Packing:
 
     def _name(self, at: int) -> int:
         """A number for a node as it is now; nodes of one number are alike."""
-        key = tuple(sorted(zip(self._marks[at], self._cards[at], strict=True)))
+        key = self._hosts[at], tuple(sorted(zip(self._marks[at], self._cards[at], strict=True)))
         return self._names.setdefault(key, len(self._names))
 
     def _choices(self, which: int) -> Iterator[_Choice]:
@@ -238,18 +268,33 @@ class Packing:
         need, now = self._needs[which], self._pieces[which].now
         if now is not None:
             at = self._at[now[0]]
-            cards = self._after(need, at, now[1])
-            if cards is not None:
-                yield _Choice(at, now[1], cards)
+            cards, host = self._after(need, at, now[1]), self._beside(need, at)
+            if cards is not None and host is not None:
+                yield _Choice(at, now[1], cards, host)
         seen: set[int] = set()
         for at in range(len(self._sites)):
-            name = self._name(at)
-            if name not in seen:
-                seen.add(name)
+            name = self._named[at]
+            if name in seen or (need, name) in self._barren:
+                continue
+            seen.add(name)
+            host, barren = self._beside(need, at), True
+            if host is not None:
                 for masks in self._ways(need, at, 0, self._cards[at], ()):
                     cards = self._after(need, at, masks)
                     if cards is not None:
-                        yield _Choice(at, masks, cards)
+                        barren = False
+                        yield _Choice(at, masks, cards, host)
+            if barren:
+                self._barren.add((need, name))
+
+    def _beside(self, need: _Need, at: int) -> Host | None:
+        """What a node has left for pods beside a piece, or None when that is too little."""
+        ask, (cpu, memory) = need.ask.host, self._hosts[at]
+        if ask == NOTHING:
+            return cpu, memory
+        if cpu < ask.cpu_milli or (ask.memory_bytes and memory < ask.memory_bytes):
+            return None
+        return _less(cpu, ask.cpu_milli), _less(memory, ask.memory_bytes)
 
     def _after(self, need: _Need, at: int, masks: tuple[int, ...]) -> Cards | None:
         """A node with a piece on it, or None when these devices cannot be had."""
@@ -263,8 +308,13 @@ class Packing:
                 if after is None:
                     return None
                 cards[bit] = after
+        view = self._sites[at].view
+        counters = view.shape.counters
+        if counters is not None:
+            nobody = sum(1 << bit for bit, card in enumerate(cards) if card in (FREE, LENT)) | self._sites[at].idle
+            if not counters.enough(~nobody & (1 << view.shape.size) - 1, taken):
+                return None
         if need.wired:
-            view = self._sites[at].view
             values = tuple(view.values(name) for name in need.ask.question.attributes)
             sort = self._placer.nodes.sort_of(masks, values, ())
             if not self._placer.fitter.fits(need.form, (view.shape, sort, taken)):
@@ -275,9 +325,10 @@ class Packing:
         """A card when a line has taken of it, or None when it cannot."""
         if line.share is None or line.part is None:
             return CLOSED if card == FREE else None
-        if card != FREE and card[0] != line.share.name:
+        fresh = card in (FREE, LENT)
+        if not fresh and card[0] != line.share.name:
             return None
-        used = self._rule(line.share, at, bit).after(card[1], line.part)
+        used = self._rule(line.share, at, bit).after(UNUSED if fresh else card[1], line.part)
         return None if used is None else (line.share.name, used)
 
     def _rule(self, share: Share, at: int, bit: int) -> CardRule:
@@ -308,6 +359,11 @@ class Packing:
         alike = [groups[key] for key in sorted(groups, reverse=True)]
         for mask in _combined(alike, line.cards):
             yield from self._ways(need, at, which + 1, cards, (*chosen, mask))
+
+
+def _less(room: int, taken: int) -> int:
+    """What is left of a host's room; of room without a limit as much as before."""
+    return room if room >= UNLIMITED >> 1 else room - taken
 
 
 def _combined(groups: Sequence[Sequence[int]], count: int) -> Iterator[int]:

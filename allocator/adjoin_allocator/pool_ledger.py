@@ -206,10 +206,9 @@ class PoolLedger:
             mask &= ~self._bound.get(position, 0)
         return mask
 
-    @property
-    def lends(self) -> bool:
-        """Whether there are such devices anywhere."""
-        return bool(self._lent)
+    def outside(self, position: int) -> int:
+        """Devices of a node that others than claims consume a part of, whoever has other parts."""
+        return self._lent.get(position, 0)
 
     def bound(self, position: int) -> int:
         """Devices of a node that serve one share alone for now."""

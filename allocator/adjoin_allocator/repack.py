@@ -1,9 +1,10 @@
-"""Room for one more replica where devices are given in parts: what this decision has placed is placed again.
+"""Room for one more replica where more counts than which devices are free: what this decision has placed is placed
+again.
 
-In come the replicas that one decision has placed in a pool, whole devices and parts, and one that fits nowhere; out
-comes a place for that one, and then others have moved, or None, and then nothing has. Where they can all be is
-`packing`'s question. What was placed by earlier decisions never moves, and neither do gangs, replicas with a host, or
-claims with alternatives.
+In come the replicas that one decision has placed in a pool, with parts of devices, whole ones, and what they need of
+hosts, and one that fits nowhere; out comes a place for that one, and then others have moved, or None, and then nothing
+has. Where they can all be is `packing`'s question. Whoever is served in one of several ways stays with that one. What
+was placed by earlier decisions never moves, and neither do gangs.
 """
 
 from __future__ import annotations
@@ -15,10 +16,9 @@ import numpy as np
 
 from adjoin_allocator.card_rules import UNUSED
 from adjoin_allocator.fit import Fit
-from adjoin_allocator.hosts import NOTHING
-from adjoin_allocator.lot import Lot, Unit, alone
-from adjoin_allocator.model import Claim, Device, PlacedShare, Share
-from adjoin_allocator.packing import CLOSED, FREE, Card, Packing, Piece, Site
+from adjoin_allocator.lot import Lot, Unit
+from adjoin_allocator.model import Device, PlacedShare, Share
+from adjoin_allocator.packing import CLOSED, FREE, LENT, Card, Packing, Piece, Site
 from adjoin_allocator.place import Ask, Spot
 from adjoin_allocator.rulebook import rule_for
 from adjoin_allocator.sharing import MILLI, memory_bytes, part
@@ -26,7 +26,7 @@ from adjoin_allocator.stock import Booleans
 from adjoin_allocator.tariff import copies, grant, take_back
 from adjoin_allocator.topology import bits
 
-STEPS = 60
+STEPS = 20
 """Choices of devices that are tried, for each millisecond of the pool's budget."""
 
 NODES = 96
@@ -39,57 +39,40 @@ Find = Callable[[Unit], Spot | None]
 """The best place for one unit as the walk would choose it now, or None; takes nothing."""
 
 
-def movable(claim: Claim) -> bool:
-    """Whether its replicas may be placed again one by one, parts or not."""
-    # What costs least is asked first.
-    return claim.host == NOTHING and alone(claim) and not any(request.first_of for request in claim.requests)
-
-
 class Repack:
-    """Movable replicas of one pool that a share divides.
+    """Movable replicas of one pool."""
 
-    Attributes:
-        units: Those with parts that have a place; those without are in the lot.
-        walked: Where the walk placed each of them.
-    """
-
-    def __init__(self, lot: Lot, find: Find) -> None:
-        self.units: list[Unit] = []
-        self.walked: dict[Unit, Spot] = {}
+    def __init__(self, lot: Lot, units: Sequence[Unit], find: Find) -> None:
+        """`units` are those that have a place and are not in the lot, also those that the walk will place."""
         self._lot = lot
+        self._units = units
         self._find = find
+        self._walked: dict[Unit, Spot] = {}
+        """Where the walk placed those that have moved."""
         self._steps = STEPS * lot.pool.optimise_milliseconds
         self._refused: set[object] = set()
 
-    def enter(self, unit: Unit) -> None:
-        """The walk has given a unit with parts its place; the ledger knows."""
-        self.units.append(unit)
-        self.walked[unit] = unit.place
-
     @property
     def moved(self) -> list[Unit]:
-        """All units with parts of claims of which one has another place than the walk gave it."""
-        touched = {unit.claim.uid for unit in self.units if unit.spot is not self.walked[unit]}
-        return [unit for unit in self.units if unit.claim.uid in touched]
+        """All units outside the lot of claims of which one has another place than the walk gave it."""
+        touched = {unit.claim.uid for unit, spot in self._walked.items() if unit.spot is not spot}
+        return [unit for unit in self._units if unit.claim.uid in touched]
 
     def room(self, unit: Unit) -> Spot | None:
         """A place for a replica that fits nowhere, when there is one once others have moved: then they have."""
         ask = unit.ask
-        key = ask.requests, ask.affinity, ask.profile
-        if not self._steps or key in self._refused or not (self.units or _divides(ask)):
+        key = ask.requests, ask.affinity, ask.profile, ask.host
+        if not self._steps or key in self._refused:
             return None
-        if self._lot.nodes.index.counted or self._lot.nodes.lends:
-            # Packing knows cards, and no counters that they share, nor what others consume of them.
-            return None
-        others = [*self.units, *self._lot.placed]
+        others = [*self._units, *self._lot.placed]
         spot = self._placed_anew(unit, others) if others and self._countable(ask, others) else None
         if spot is None:
             self._refused.add(key)
         return spot
 
     def _placed_anew(self, unit: Unit, others: Sequence[Unit]) -> Spot | None:
-        # What one part costs of a quota depends on the card, and nobody may be moved out of a quota.
-        if self._lot.pool.tenants and self._uneven([*others, unit]):
+        # What a part or a partition costs of a quota depends on the card, and nobody may be moved out of a quota.
+        if self._lot.pool.tenants and (self._lot.nodes.index.counted or self._uneven([*others, unit])):
             return None
         positions = self._positions(others)
         here = set(positions)
@@ -118,6 +101,10 @@ class Repack:
 
     def _countable(self, ask: Ask, others: Sequence[Unit]) -> bool:
         """Whether numbers alone allow one more replica, whichever cards the others have."""
+        if self._lot.nodes.index.counted:
+            return True
+        if not self._lot.ledger.parts.prices(ask.pool):
+            return self._enough(ask)
         for kind in {request.kind for request in ask.requests if request.count}:
             stock, milli, units = self._lot.ledger.parts.appraiser(ask.pool, kind).stock, 0, Counter[int]()
             for request in ask.requests:
@@ -130,7 +117,7 @@ class Repack:
             open_ = ~stock.closed[:, None]
             mode, used_units, used_milli, _ = stock.used
             divided = open_ & stock.usable
-            free = open_ & stock.free
+            free = open_ & stock.fresh
             if milli > int(free.sum()) * MILLI + int((MILLI - used_milli)[divided].sum()):
                 return False
             # Who has a card whole can have another one, and this one may be worth more parts.
@@ -140,6 +127,21 @@ class Repack:
                 there = np.sort(caps[free | divided | whole])[int(whole.sum()) :]
                 if needed > int(there.sum()) - int(used_units[divided & (mode == at)].sum()):
                     return False
+        return True
+
+    def _enough(self, ask: Ask) -> bool:
+        """The same where nothing is divided."""
+        nodes, asked = self._lot.nodes, Counter[str]()
+        for request in ask.requests:
+            asked[request.kind] += request.count
+        for kind, count in asked.items():
+            free = (
+                mask & nodes.index.views[at].shape.kinds.get(kind, 0)
+                for at, mask in enumerate(nodes.free)
+                if at not in nodes.index.closed
+            )
+            if sum(mask.bit_count() for mask in free) < count:
+                return False
         return True
 
     def _wholes(self, others: Sequence[Unit], kind: str, like: Booleans) -> Booleans:
@@ -173,12 +175,17 @@ class Repack:
 
     def _sites(self, positions: Sequence[int], units: Sequence[Unit]) -> list[Site]:
         """The nodes without these units, and how many devices are split everywhere without them."""
-        nodes, parts = self._lot.nodes, self._lot.ledger.parts.holding(self._lot.pool.name)
+        nodes, name = self._lot.nodes, self._lot.pool.name
+        parts, modes = self._lot.ledger.parts.holding(name), self._lot.ledger.parts.mode
+        rooms = self._lot.ledger.hosts.rooms(nodes.index)
         cards = {key: Counter(held) for key, held in parts.items()}
         split = Counter(next(iter(held)).name for held in parts.values())
-        free = {position: nodes.free[position] for position in positions}
+        free = {position: nodes.open[position] for position in positions}
+        host = {position: (int(rooms.cpu_milli[position]), int(rooms.memory_bytes[position])) for position in positions}
         for unit in units:
-            position = unit.place.position
+            position, asked = unit.place.position, unit.ask.host
+            cpu, memory = host[position]
+            host[position] = (cpu + asked.cpu_milli, memory + asked.memory_bytes)
             for request, mask in zip(unit.ask.requests, unit.place.fit.masks, strict=True):
                 if request.share is None:
                     free[position] |= mask
@@ -189,10 +196,11 @@ class Repack:
                     if not held.total():
                         del cards[position, bit]
                         split[request.share.name] -= 1
-                        free[position] |= 1 << bit
+                        if not nodes.outside(position) >> bit & 1:
+                            free[position] |= 1 << bit
         sites, shares = [], self._lot.ledger.parts.shares
         for position in positions:
-            view = nodes.index.views[position]
+            view, lent = nodes.index.views[position], nodes.outside(position)
             usable = view.offered & ~(nodes.entire(position) & ~free[position])
             now: list[Card] = []
             for bit in range(view.shape.size):
@@ -201,11 +209,13 @@ class Repack:
                     now.append(CLOSED)
                 elif users is not None:
                     now.append(_split_card(users, shares, view.devices[bit]))
-                elif (mode := self._lot.ledger.parts.mode(self._lot.pool.name, position, bit)) is not None and mode[1]:
+                elif (mode := modes(name, position, bit)) is not None and mode[1]:
                     now.append((mode[0], UNUSED) if mode[0] in shares else CLOSED)
+                elif lent >> bit & 1:
+                    now.append(LENT)
                 else:
                     now.append(FREE if free[position] >> bit & 1 else CLOSED)
-            sites.append(Site(position, view, tuple(now), split))
+            sites.append(Site(position, view, tuple(now), free[position] >> view.shape.size, host[position], split))
         return sites
 
     def _apply(self, newcomer: Unit, found: Sequence[tuple[Unit, tuple[int, tuple[int, ...]]]]) -> Spot | None:
@@ -239,6 +249,7 @@ class Repack:
     def _lift(self, unit: Unit) -> Spot:
         if unit in self._lot.walked:
             return self._lot.lift(unit)
+        self._walked.setdefault(unit, unit.place)
         spot, unit.spot = unit.place, None
         take_back(self._lot.placer, unit.ask, spot)
         return spot
@@ -255,7 +266,3 @@ def _split_card(users: Counter[PlacedShare], shares: Mapping[str, Share], device
     """A divided card as `packing` knows it; of a share that is gone nobody can have anything."""
     share = shares.get(next(iter(users)).name)
     return CLOSED if share is None else (share.name, rule_for(share, device).use(users.items()))
-
-
-def _divides(ask: Ask) -> bool:
-    return any(request.share for request in ask.requests)

@@ -327,8 +327,11 @@ class _Run:
         anew = {units[0].claim.uid for units in changed}
         self._waiting = [waiting for waiting in self._waiting if waiting.claim.uid not in anew]
         for units in changed:
-            claim, asks = units[0].claim, (units[0].ask,)
-            placements = tuple(self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot)
+            claim = units[0].claim
+            # Who was placed before claims were served has not moved.
+            now = dict(self._early.get(claim.uid, {}))
+            now |= {unit.index: self._placement(unit.ask, unit.index, unit.place) for unit in units if unit.spot}
+            placements = tuple(now[index] for index in sorted(now))
             missing = len(self.ledger.lacking[claim.uid]) - len(placements)
             self.arbiter.rebook(claim, placements)
             self._plans.pop(claim.uid, None)
@@ -336,7 +339,7 @@ class _Run:
                 over = self.arbiter.over_quota(claim, self.arbiter.least(claim))
                 unit = self._units[claim.uid]
                 self._waiting.append(
-                    _Waiting(claim, asks, placements, unit, False, reasons=over.reasons, remedy=over.remedy)
+                    _Waiting(claim, unit.asks, placements, unit, False, reasons=over.reasons, remedy=over.remedy)
                 )
             else:
                 self._add(ClaimPlan(uid=claim.uid, placements=placements, gap=0.0))

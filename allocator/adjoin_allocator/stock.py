@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoin_allocator.card_rules import UNUSED, Use
+from adjoin_allocator.card_rules import MANY, UNUSED, Use
 from adjoin_allocator.model import Share
 from adjoin_allocator.rulebook import CardClass, rule
 from adjoin_allocator.sharing import AMOUNTS, MILLI, Part
@@ -320,12 +320,14 @@ class Stock:
         return found
 
     def free_clients(self, at: int) -> Integers:
-        """Likewise how many parts more."""
+        """Likewise how many parts more; of partitions it is not known."""
+        if self.shares[at].mode is ShareMode.PARTITIONED:
+            return np.full(self.shape, MANY, dtype=np.int64)
         clients = np.array([each.most for each in self.rules[at]], dtype=np.int64)
         taken = self._of(at, 3)
         if self.cut[at]:
-            # The table has faces.
-            clients_of = np.array([use[2] for _, use in self.faces] or [0], dtype=np.int64)
+            # The table has faces; those of partitions, whose numbers are no clients, are masked out below.
+            clients_of = np.array([min(use[2], MANY) for _, use in self.faces] or [0], dtype=np.int64)
             taken = np.where(self.used[0] == at, clients_of[taken], 0)
         found: Integers = np.maximum(clients[self.klass] - taken, 0)
         return found

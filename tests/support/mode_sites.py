@@ -75,6 +75,20 @@ def sites(draw: st.DrawFn, *, cards: int = 4, nics: bool = True) -> Snapshot:
 
 
 @st.composite
+def hosted(draw: st.DrawFn, inner: st.SearchStrategy[Snapshot]) -> Snapshot:
+    """Such sites whose nodes have little for pods beside devices, some of it in use."""
+    site = draw(inner)
+    rooms = st.sampled_from((None, 2000, 4000, 5000)), st.sampled_from((None, 2 * GIB, 4 * GIB)), st.integers(0, 1500)
+    return replace(
+        site,
+        nodes={
+            name: replace(node, cpu_milli=draw(rooms[0]), memory_bytes=draw(rooms[1]), cpu_used_milli=draw(rooms[2]))
+            for name, node in site.nodes.items()
+        },
+    )
+
+
+@st.composite
 def lent_sites(draw: st.DrawFn, *, cards: int = 3) -> Snapshot:
     """Such sites in which others than claims consume parts of some cards."""
     site = draw(sites(cards=cards))

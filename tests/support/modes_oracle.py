@@ -75,15 +75,20 @@ def first_way(snapshot: Snapshot, claim: Claim) -> tuple[str, ...] | None:
     return None
 
 
-def served(snapshot: Snapshot, claims: Sequence[Claim]) -> list[str]:
-    """Of claims with one replica and no alternatives, in the order in which they are served, those that are placed:
-    each that fits beside what is held and all before it, wherever these are.
+def served(snapshot: Snapshot, claims: Sequence[Claim]) -> dict[str, tuple[str, ...]]:
+    """Of claims with one replica, in the order in which they are served, those that are placed, by name, and what their
+    requests are called: each that fits beside what is held and all before it, wherever these are, in its first way that
+    does.
     """
-    found: list[Claim] = []
+    found: list[tuple[Claim, tuple[Request, ...]]] = []
+    names = {}
     for claim in claims:
-        if _all_fit(snapshot, [*found, claim]):
-            found.append(claim)
-    return [claim.name for claim in found]
+        for requests, called in ways(claim):
+            if _all_fit(snapshot, [*found, (claim, requests)]):
+                found.append((claim, requests))
+                names[claim.name] = called
+                break
+    return names
 
 
 def gang(snapshot: Snapshot, claim: Claim) -> tuple[int, ...]:
@@ -118,31 +123,52 @@ def _name(state: Held) -> object:
     )
 
 
-def _all_fit(snapshot: Snapshot, claims: Sequence[Claim]) -> bool:
+def _all_fit(snapshot: Snapshot, claims: Sequence[tuple[Claim, tuple[Request, ...]]]) -> bool:
     dead: set[object] = set()
-    order = sorted(claims, key=lambda claim: -_weight(claim))
+    order = sorted(claims, key=lambda each: -_weight(each[1]))
 
-    def place(at: int, state: Held) -> bool:
+    def place(at: int, state: Held, hosts: Counter[tuple[str, str]]) -> bool:
         if at == len(order):
             return True
-        key = (at, _name(state))
+        key = (at, _name(state), frozenset(hosts.items()))
         if key in dead:
             return False
-        claim = order[at]
-        if any(place(at + 1, after) for after in places(snapshot, state, claim, claim.requests)):
-            return True
+        claim, requests = order[at]
+        for node, after in seats(snapshot, state, claim, requests):
+            more = hosts.copy()
+            more[node, "cpu"] += claim.host.cpu_milli
+            more[node, "memory"] += claim.host.memory_bytes
+            if _hosted(snapshot, node, claim, more) and place(at + 1, after, more):
+                return True
         dead.add(key)
         return False
 
-    return place(0, held(snapshot))
+    return place(0, held(snapshot), Counter())
 
 
-def _weight(claim: Claim) -> int:
-    return sum(1000 * one.count if one.share is None else one.count for one in claim.requests)
+def _hosted(snapshot: Snapshot, name: str, claim: Claim, used: Mapping[tuple[str, str], int]) -> bool:
+    """Whether a node has what pods need that are there now, of what a claim asks for."""
+    node = snapshot.nodes[name]
+    for asked, there, before, what in (
+        (claim.host.cpu_milli, node.cpu_milli, node.cpu_used_milli, "cpu"),
+        (claim.host.memory_bytes, node.memory_bytes, node.memory_used_bytes, "memory"),
+    ):
+        if asked and there is not None and before + used[name, what] > there:
+            return False
+    return True
+
+
+def _weight(requests: Sequence[Request]) -> int:
+    return sum(1000 * one.count if one.share is None else one.count for one in requests)
 
 
 def places(snapshot: Snapshot, state: Held, claim: Claim, requests: Sequence[Request]) -> Iterator[Held]:
     """Who holds what when one replica more has its devices, in every way that it could."""
+    return (after for _, after in seats(snapshot, state, claim, requests))
+
+
+def seats(snapshot: Snapshot, state: Held, claim: Claim, requests: Sequence[Request]) -> Iterator[tuple[str, Held]]:
+    """The same, each with the node where these devices are."""
     for request in requests:
         share = None if request.share is None else snapshot.shares.get(request.share.name)
         if request.share is not None and share is None:
@@ -163,7 +189,7 @@ def places(snapshot: Snapshot, state: Held, claim: Claim, requests: Sequence[Req
                 for at in chosen:
                     after = None if after is None else _taken(snapshot, after, request, devices[at])
             if after is not None and _within(snapshot, after, requests):
-                yield after
+                yield node, after
 
 
 def _taken(snapshot: Snapshot, state: Held, request: Request, device: Device) -> Held | None:

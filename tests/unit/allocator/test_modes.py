@@ -8,10 +8,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support import make, modes_oracle
 from tests.support.checks import assert_valid
-from tests.support.mode_sites import claims, lent_sites, named, sites
+from tests.support.mode_sites import GIB, claims, gpu, hosted, lent_sites, named, share, sites
 from tests.support.parts_checks import STRONG, WEIGHT
 
-from adjoin_allocator import Claim, Code, Memo, Plan, Snapshot, plan
+from adjoin_allocator import Claim, Code, HostAsk, Memo, Plan, ShareAsk, ShareMode, Snapshot, plan
+from adjoin_allocator.model import Lent
+
+HOSTS = st.builds(HostAsk, st.sampled_from((0, 0, 1000, 2000, 4000)), st.sampled_from((0, 0, 1 << 30, 3 << 30)))
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
@@ -82,13 +85,18 @@ def test_what_others_leave_of_cards_is_given_and_no_more(data: st.DataObject) ->
 @given(st.data())
 def test_together_each_fits_beside_all_before_it(data: st.DataObject) -> None:
     """All at once, in any order of the input: placed is who fits beside all that are placed before, wherever these
-    could be.
+    could be, and in the first way that does; also beside what others consume of cards, and where pods need some of the
+    host.
     """
-    empty = data.draw(sites(cards=3))
-    asked = [named(data.draw(claims(empty)), number) for number in range(data.draw(st.integers(2, 5)))]
+    empty = data.draw(sites(cards=3) | lent_sites(cards=3) | hosted(sites(cards=3)))
+    asked = [
+        replace(named(data.draw(claims(empty, alternatives=True)), number), host=data.draw(HOSTS))
+        for number in range(data.draw(st.integers(2, 5)))
+    ]
     snapshot = replace(empty, claims=tuple(asked))
     decided = _answer(snapshot)
-    assert [one.name for one in asked if decided.claims[one.uid].placements] == modes_oracle.served(empty, asked)
+    names = {one.name: _ways(one, decided)[0] for one in asked if decided.claims[one.uid].placements}
+    assert names == modes_oracle.served(empty, asked)
     turned = replace(empty, claims=tuple(data.draw(st.permutations(asked))))
     assert dict(plan(turned, make.NOW).claims) == dict(decided.claims)
 
@@ -111,3 +119,18 @@ def test_a_gang_has_as_many_members_as_fit_and_as_many_of_them_in_the_better_way
     members, *numbers = modes_oracle.gang(snapshot, claim)
     assert len(used) == members, decided.claims[claim.uid]
     assert [used.count(names) for _, names in modes_oracle.ways(claim)] == numbers
+
+
+def test_partitions_of_other_cards_are_no_clients_of_one_of_which_others_consume_a_part() -> None:
+    lent = Lent(GIB, 1)
+    cards = [gpu("gpu-0"), replace(gpu("gpu-1"), lent=lent)]
+    parts = [ShareAsk("partitioned", profile="3g.40gb"), ShareAsk("partitioned", profile="1g.10gb")]
+    asked = [make.request("gpu", share=each) for each in parts]
+    asked.append(make.request("gpu", 2, share=ShareAsk("mps", compute_milli=100)))
+    waiting = [make.claim(f"c{at}", each, created=float(at)) for at, each in enumerate(asked)]
+    both = [share(ShareMode.MPS), share(ShareMode.PARTITIONED)]
+    snapshot = make.snapshot(cards, claims=waiting, shares=both)
+    snapshot = replace(snapshot, holds={cards[1].id: replace(make.hold(), shared=True, lent=lent)})
+    answers = _answer(snapshot).claims
+    assert [len(answers[claim.uid].placements) for claim in waiting] == [1, 1, 0]
+    assert answers[waiting[2].uid].reasons[0].code is Code.SHARE_UNAVAILABLE

@@ -186,7 +186,7 @@ class Sharing(RuleBasedStateMachine):
     def _served(self, snapshot: Snapshot, decided: Plan) -> None:
         waiting = [claim for claim in self.claims if not claim.placed and not claim.deleting]
         got = [claim.name for claim in waiting if decided.claims[claim.uid].placements]
-        assert got == modes_oracle.served(snapshot, waiting)
+        assert got == list(modes_oracle.served(snapshot, waiting))
         if got:
             return
         back = {claim.uid for claim in self.releasing()}

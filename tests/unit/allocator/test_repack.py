@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support import make
 from tests.support.checks import assert_valid
+from tests.support.partitions import PROFILES, fit_together, mig_card
 
-from adjoin_allocator import Claim, Code, Device, Memo, Plan, ReplicaState, Request, Scope, Snapshot, plan
-from adjoin_allocator.model import PlacedDevice, PlacedReplica
+from adjoin_allocator import Claim, Code, Device, HostAsk, Memo, Plan, ReplicaState, Request, Scope, Snapshot, plan
+from adjoin_allocator.model import Alternative, PlacedDevice, PlacedReplica
 from adjoin_allocator.terms import Objective
 
 GIB = 1 << 30
@@ -84,6 +85,50 @@ def test_a_whole_card_moves_to_a_smaller_one_for_a_part_that_only_the_larger_one
     snapshot = make.snapshot(cards, claims=asked, shares=[make.share()])
     decided = _answer(snapshot)
     assert [decided.claims[claim.uid].placements[0].node for claim in asked] == ["node-1", "node-0"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "first", "then"),
+    [
+        pytest.param([*_cards(1, "node-0"), *_cards(1, "node-1")], WHOLE, WHOLE, id="whole cards"),
+        pytest.param([*_cards(1, "node-0"), *_cards(1, "node-1")], make.part("10Gi"), WHOLE, id="a part and a card"),
+        pytest.param(
+            [*mig_card(0, "node-0", ("3g",)), *mig_card(1, "node-1", ("3g",))],
+            make.part(milli=100),
+            make.request("mig", 2),
+            id="partitions with counters",
+        ),
+    ],
+)
+def test_who_needs_little_of_a_host_moves_for_who_needs_much(
+    devices: Sequence[Device], first: Request, then: Request
+) -> None:
+    little, much = HostAsk(cpu_milli=1000), HostAsk(cpu_milli=8000)
+    asked = [make.claim("c0", first, host=little, created=0.0), make.claim("c1", then, host=much, created=1.0)]
+    snapshot = make.snapshot(devices, claims=asked, shares=[make.share()])
+    rooms = {"node-0": 8000, "node-1": 2000}
+    for large, small in (("node-0", "node-1"), ("node-1", "node-0")):
+        nodes = {name: replace(node, cpu_milli=rooms[name]) for name, node in snapshot.nodes.items()}
+        decided = _answer(replace(snapshot, nodes=nodes))
+        assert [decided.claims[claim.uid].placements[0].node for claim in asked] == [small, large]
+        rooms = {"node-0": 2000, "node-1": 8000}
+
+
+def test_who_has_one_of_several_ways_moves_and_keeps_it() -> None:
+    devices = [make.card("gpu-0", root="near"), make.card("gpu-1", root="far"), make.device("nic-0", root="near")]
+    either = make.request("gpu", 0, first_of=(Alternative("whole", 1), Alternative("two", 2)))
+    near = make.required(Scope.PCIE_ROOT, "gpu", "nic")
+    asked = [
+        make.claim("c0", either, created=0.0),
+        make.claim("c1", make.request("gpu"), make.request("nic"), near, created=1.0),
+    ]
+    decided = _answer(make.snapshot(devices, claims=asked))
+    devices_of = [decided.claims[claim.uid].placements[0].devices for claim in asked]
+    assert [(one.request, one.id.device) for each in devices_of for one in each] == [
+        ("gpu/whole", "gpu-1"),
+        ("gpu", "gpu-0"),
+        ("nic", "nic-0"),
+    ]
 
 
 def test_parts_that_were_there_before_do_not_move() -> None:
@@ -194,6 +239,67 @@ def test_the_first_in_the_order_that_fit_together_are_placed(
     names = []
     for claim, ask in zip(claims, asked, strict=True):
         if _possible(empty, [*kept, ask], limit):
+            kept.append(ask)
+            names.append(claim.name)
+    decided = _answer(snapshot)
+    assert _placed(decided, snapshot) == names
+    assert plan(snapshot, make.NOW, Memo()) == decided
+
+
+_Taken = frozenset[tuple[Device, int]]
+"""Devices of which something is in use, and how much of it in thousandths."""
+
+
+def _selected(device: Device, profile: str) -> bool:
+    return device.kind == "mig" and f"-{profile}-" in device.id.device if profile else device.kind == "gpu"
+
+
+def _counted_ways(taken: _Taken, devices: Sequence[Device], ask: tuple[str, int]) -> Iterator[_Taken]:
+    """What is in use when one more has a partition, a whole card, or so many thousandths of one."""
+    profile, milli = ask
+    for device in devices:
+        used = dict(taken).get(device, 0)
+        after = used + (milli or 1000)
+        if _selected(device, profile) and after <= 1000 and (milli or not used):
+            rest = dict(taken) | {device: after}
+            if fit_together(rest):
+                yield frozenset(rest.items())
+
+
+def _counted(taken: _Taken, devices: Sequence[Device], asked: Sequence[tuple[str, int]]) -> bool:
+    ways = set(_counted_ways(taken, devices, asked[0])) if asked else set()
+    return not asked or any(_counted(after, devices, asked[1:]) for after in ways)
+
+
+@given(
+    st.lists(st.sampled_from(("1g2", "2g", "3g", "4g")), min_size=1, max_size=2, unique=True),
+    st.integers(1, 2),
+    st.lists(st.tuples(st.sampled_from(("", *PROFILES)), st.sampled_from((0, 0, 300, 600))), min_size=2, max_size=6),
+)
+@settings(max_examples=150)
+def test_who_holds_partitions_with_counters_moves_for_others(
+    profiles: list[str], number: int, asked: list[tuple[str, int]]
+) -> None:
+    """Partitions that the driver publishes, whole cards and parts of whole cards beside each other."""
+    devices = [each for at in range(number) for each in mig_card(at, f"node-{at}", profiles)]
+    asked = [(profile, 0 if profile else milli) for profile, milli in asked if profile in ("", *profiles)]
+    claims = [
+        make.claim(
+            f"c{at}",
+            make.part(milli=milli)
+            if milli
+            else make.selecting("mig", f"device.attributes['gpu.nvidia.com'].profile == '{profile}'")
+            if profile
+            else make.request("gpu"),
+            created=float(at),
+        )
+        for at, (profile, milli) in enumerate(asked)
+    ]
+    snapshot = make.snapshot(devices, claims=claims, shares=[make.share()])
+    kept: list[tuple[str, int]] = []
+    names = []
+    for claim, ask in zip(claims, asked, strict=True):
+        if _counted(frozenset(), devices, [*kept, ask]):
             kept.append(ask)
             names.append(claim.name)
     decided = _answer(snapshot)

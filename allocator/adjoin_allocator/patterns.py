@@ -33,9 +33,13 @@ class Pattern:
     fit: Fit
 
 
+STATES = 100
+"""States of a search that are one step, beside the one for the search."""
+
+
 @dataclass(slots=True)
 class Meter:
-    """Steps that are left."""
+    """Steps that are left. A search is one, and more where it looks at many states."""
 
     left: int
 
@@ -48,6 +52,10 @@ class Meter:
         """Whether one more step may be taken."""
         self.left -= 1
         return self.left >= 0
+
+    def count(self, states: int) -> None:
+        """A search has looked at so many states, now or when its answer was found."""
+        self.left -= states // STATES
 
 
 def pattern(form: Form, fit: Fit) -> Pattern:
@@ -95,6 +103,7 @@ def _all(fitter: Fitter, form: Form, state: State, eligible: int, count: int, me
 def _look(fitter: Fitter, form: Form, state: State, meter: Meter) -> Fit | None:
     """The best choice; a search that gives up ends the whole enumeration, since then nothing is sure."""
     answer = fitter.fit(form, state)
+    meter.count(answer.states)
     if isinstance(answer, Fit):
         return answer
     if answer.obstacle is Obstacle.LIMIT:

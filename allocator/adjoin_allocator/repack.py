@@ -101,7 +101,8 @@ class Repack:
 
     def _countable(self, ask: Ask, others: Sequence[Unit]) -> bool:
         """Whether numbers alone allow one more replica, whichever cards the others have."""
-        if self._lot.nodes.index.counted:
+        if self._lot.nodes.index.counted or not all(all(unit.ask.signature.counts) for unit in others):
+            # Who has all that there are of a node has more or fewer elsewhere.
             return True
         if not self._lot.ledger.parts.prices(ask.pool):
             return self._enough(ask)

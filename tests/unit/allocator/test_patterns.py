@@ -7,7 +7,7 @@ from tests.support import joint_oracle, make
 
 from adjoin_allocator import Affinity, Claim, Device, DeviceID, Memo, plan
 from adjoin_allocator.nodes import State
-from adjoin_allocator.patterns import Meter, Pattern, patterns
+from adjoin_allocator.patterns import STATES, Meter, Pattern, patterns
 from adjoin_allocator.place import Ask
 
 PAIR = (make.request("gpu", 2), make.request("nic", 1))
@@ -77,6 +77,21 @@ def test_a_spent_meter_ends_it_and_says_so() -> None:
     assert not complete
     assert len(found) == 5
     assert Meter(9).half().left == 5
+
+
+def test_a_search_counts_by_what_it_looks_at() -> None:
+    """On wires on which a search is long, few are done for the same budget."""
+    tangled = [
+        make.device(f"gpu-{at}", attributes={"resource.kubernetes.io/numaNode": (at % 4, (at + 1) % 4)})
+        for at in range(10)
+    ]
+    claim = make.claim("c", make.request("gpu", 4), make.required("NUMANode", "gpu"))
+    memo, ask, state = compiled(claim, tangled)
+    answer = memo.fitter.fit(ask.form, state)
+    meter = Meter(1_000_000)
+    patterns(memo.fitter, ask.form, state, 1, meter)
+    assert answer.states >= STATES
+    assert 1_000_000 - meter.left >= 1 + answer.states // STATES
 
 
 def test_lines_are_met_by_every_pattern() -> None:

@@ -114,6 +114,21 @@ def test_who_needs_little_of_a_host_moves_for_who_needs_much(
         rooms = {"node-0": 2000, "node-1": 8000}
 
 
+@pytest.mark.parametrize("hosts", [("", "8"), ("8", "")])
+def test_who_takes_all_of_a_node_moves_for_who_needs_more_of_them(hosts: tuple[str, str]) -> None:
+    """There are more free devices afterwards."""
+    devices = [*make.flat("a", gpus=2, nics=1), *make.flat("b", gpus=2, nics=2)]
+    both = [make.request("gpu", 2), make.everything("nic")], [make.request("nic", 2)]
+    asked = [
+        make.claim(f"c{at}", *requests, created=float(at), host=HostAsk(cpu_milli=int(host or 0)))
+        for at, (requests, host) in enumerate(zip(both, hosts, strict=True))
+    ]
+    for names in ({}, {"a": "b", "b": "a"}):
+        turned = [replace(one, node=names.get(one.node, one.node)) for one in devices]
+        snapshot = make.snapshot(turned, claims=asked)
+        assert _placed(_answer(snapshot), snapshot) == ["c0", "c1"]
+
+
 def test_who_has_one_of_several_ways_moves_and_keeps_it() -> None:
     devices = [make.card("gpu-0", root="near"), make.card("gpu-1", root="far"), make.device("nic-0", root="near")]
     either = make.request("gpu", 0, first_of=(Alternative("whole", 1), Alternative("two", 2)))

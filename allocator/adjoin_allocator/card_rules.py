@@ -119,17 +119,20 @@ class CardRule:
         """
         if asked.clients or (self.share.mode in PIECES and (not self.cap or MILLI % self.cap)):
             return None
-        return self.cost(asked)
+        return self._part(asked, self.cap)
 
     def cost(self, asked: Part) -> int:
-        """What a part costs of a quota: its largest fraction of the card in thousandths, rounded up. One with memory
-        costs a whole card that has none to give, or less.
+        """What a part costs of a quota: its largest fraction of the card in thousandths, rounded up; of all its memory,
+        whatever the share keeps back. One with memory costs a whole card that has none to give, or less.
         """
+        return self._part(asked, self.memory or self.cap if self.share.mode in AMOUNTS else self.cap)
+
+    def _part(self, asked: Part, whole: int) -> int:
         taken, units = self.units(asked), 0
         if taken is None:
             return MILLI
         if taken:
-            units = MILLI if not self.cap else min(MILLI, -(-taken * MILLI // self.cap))
+            units = MILLI if not self.cap else min(MILLI, -(-taken * MILLI // whole))
         return max(units, asked.milli)
 
     def excess(self, held: Mapping[PlacedShare, int], name: str) -> Iterator[str]:

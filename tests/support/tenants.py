@@ -124,8 +124,8 @@ def price(snapshot: Snapshot, device: Device, placed: PlacedDevice) -> int:
     elif share.mode is ShareMode.PARTITIONED:
         fraction = partition_fraction(share, device, placed.share.profile or "")
     elif taken := counted_bytes(device, placed.share.memory_bytes):
-        whole = None if memory is None else shareable_bytes(share, memory)
-        fraction = max(fraction, Fraction(taken, whole) if whole else Fraction(1))
+        gives = memory is not None and shareable_bytes(share, memory)
+        fraction = max(fraction, Fraction(taken, memory) if memory and gives else Fraction(1))
     return ceil(min(fraction, Fraction(1)) * 1000)
 
 

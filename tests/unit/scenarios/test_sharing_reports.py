@@ -124,17 +124,20 @@ def test_f3_a_claim_is_charged_for_all_of_its_cards(percent: int, admitted: bool
     assert (_quota(request, 80 * GIB) <= 1000) is admitted
 
 
+@pytest.mark.parametrize("reserve", [0, 30_000])
 @pytest.mark.parametrize(
     ("gib", "placed"),
     [pytest.param(48, False, id="two parts of 60 %"), pytest.param(40, True, id="two halves")],
 )
-def test_f3_quota_of_one_card_admits_what_costs_one_card(gib: int, placed: bool) -> None:
-    """Through a plan: the claim above its tenant's quota waits, and usage is told in thousandths."""
+def test_f3_quota_of_one_card_admits_what_costs_one_card(gib: int, placed: bool, reserve: int) -> None:
+    """Through a plan, whatever the share keeps back: the claim above its tenant's quota waits, and usage is told in
+    thousandths.
+    """
     tenant = Tenant("team", quota={"gpu": 1}, borrowing={})
     pool = make.pool(kinds=("gpu",), tenants={"team": tenant})
     claim = make.claim("c", make.part(gib * GIB, count=2), tenant="team")
     cards = [make.card("gpu-0"), make.card("gpu-1")]
-    snapshot = make.snapshot(cards, [claim], pools=[pool], shares=[make.share()])
+    snapshot = make.snapshot(cards, [claim], pools=[pool], shares=[make.share(reserve_per_million=reserve)])
     decided = plan(snapshot, make.NOW)
     assert_valid(snapshot, decided)
     answer = decided.claims[claim.uid]
